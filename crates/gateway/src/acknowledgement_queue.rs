@@ -1,10 +1,9 @@
-//! Rules that put the small TCP packets which leave by one interface into a queue, for ACK
-//! thinning.
+//! Rules that put small TCP packets that leave by one interface into a queue, for ACK thinning.
 //!
-//! In nftables tables of our own, one for each family, at the hook postrouting behind source NAT,
-//! so that addresses are those on the wire. The rules bypass a queue to which nobody listens. The
-//! comment of the tables says whose they are; one without a live owner is removed at the next
-//! start.
+//! The rules are in nftables tables of Midspan, one for each address family. They are at the hook
+//! postrouting after source NAT, so that the packets have the addresses that they have on the link.
+//! If no process reads the queue, the rules let packets pass (`bypass`). The comment of a table
+//! marks it as Midspan's. The next start removes a table whose process no longer runs.
 
 use std::fmt::{self, Display};
 use std::io;
@@ -21,12 +20,12 @@ use midspan_linux::nf_tables::{
 use midspan_linux::nftables;
 
 /// The longest packet that is queued, in bytes with its IP header: an ACK with 40 bytes of options
-/// over IPv6 with 28 bytes of extension headers. Longer ones carry data, and never wait.
+/// over IPv6 with 28 bytes of extension headers. Longer packets carry data, and never wait.
 pub const LONGEST: u32 = 128;
 
 const COMMENT: &str = "Midspan ACK thinning, removed when it ends";
 const TABLE: &str = "midspan_thin_";
-/// Behind source NAT, whose priority is 100.
+/// After source NAT, whose priority is 100.
 const PRIORITY: i32 = 110;
 /// `IFNAMSIZ`.
 const NAME_LIMIT: usize = 16;
@@ -39,29 +38,29 @@ pub enum RulesError {
     /// The name is empty, too long, or has a character that no interface's name has.
     #[error("\"{0}\" cannot be the name of an interface")]
     Name(String),
-    /// Another process thins there.
+    /// Another process thins ACKs on this interface.
     #[error("another process thins ACKs on {0}")]
     Taken(String),
-    /// Neither way to a queue is there.
+    /// The kernel supports neither way to queue packets.
     #[error(
         "the kernel has neither nftables' queue statement ({statement}) nor xtables' target \
          NFQUEUE ({target}): modprobe nft_queue or xt_NFQUEUE; needs CAP_NET_ADMIN"
     )]
     NoQueue {
-        /// What became of the one.
+        /// The error of the queue statement.
         statement: io::Error,
-        /// What became of the other.
+        /// The error of the target NFQUEUE.
         target: io::Error,
     },
-    /// The kernel refused.
+    /// The kernel refused to remove the rules.
     #[error("cannot remove the rules of ACK thinning: {0}")]
     Remove(#[source] io::Error),
-    /// Whether another process thins there cannot be found out.
+    /// Midspan cannot find out whether another process thins ACKs on this interface.
     #[error("cannot make sure that no other process thins ACKs on this interface: {0}")]
     Claim(#[source] io::Error),
 }
 
-/// How packets get into the queue.
+/// How the rules put packets into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Statement,
@@ -78,11 +77,11 @@ pub struct AcknowledgementRules {
 }
 
 impl AcknowledgementRules {
-    /// TCP packets of at most `longest` bytes, IP header included, that leave by `interface` go to
-    /// queue number `queue`.
+    /// TCP packets that leave by `interface` and have at most `longest` bytes, including the IP
+    /// header, go to the queue with number `queue`.
     ///
     /// # Errors
-    /// What cannot be the name of an interface.
+    /// `interface` cannot be the name of an interface.
     pub fn new(interface: &str, queue: u16, longest: u32) -> Result<Self, RulesError> {
         let is_name = |byte: u8| byte.is_ascii_graphic() && byte != b'/' && byte != b'"';
         if interface.is_empty() || interface.len() >= NAME_LIMIT || !interface.bytes().all(is_name)
@@ -97,18 +96,20 @@ impl AcknowledgementRules {
         })
     }
 
-    /// They also get the priority of [`acknowledgements_first`](crate::acknowledgements_first).
+    /// The queued packets also get the priority of
+    /// [`acknowledgements_first`](crate::acknowledgements_first).
     #[must_use]
     pub fn with_priority(mut self) -> Self {
         self.first = true;
         self
     }
 
-    /// Takes the interface for this process: one in a network namespace. Removes what processes
-    /// that no longer run have left, of all interfaces; returns how many tables that were.
+    /// Claims the interface for this process; one process in a network namespace can have it.
+    /// Removes the tables of processes that no longer run, of all interfaces, and returns their
+    /// number.
     ///
     /// # Errors
-    /// Another process has it, or what is left cannot be removed.
+    /// Another process has the interface, or a table of an earlier process cannot be removed.
     pub fn claim(&self) -> Result<(Claim, usize), RulesError> {
         let held = claim::claim(Kind::Thinning, &self.interface).map_err(RulesError::Claim)?;
         let held = held.ok_or_else(|| RulesError::Taken(self.interface.clone()))?;
@@ -116,7 +117,7 @@ impl AcknowledgementRules {
         Ok((held, removed))
     }
 
-    /// Sets the rules, in place of old ones.
+    /// Sets the rules, and replaces old ones.
     ///
     /// # Errors
     /// See [`RulesError`].
@@ -162,10 +163,10 @@ impl AcknowledgementRules {
         }
     }
 
-    /// Removes the rules, whether they are there or not.
+    /// Removes the rules, if there are any.
     ///
     /// # Errors
-    /// Those of netlink.
+    /// The error of netlink.
     pub fn remove(&self) -> Result<(), RulesError> {
         remove(&self.table()).map_err(RulesError::Remove)
     }
@@ -175,7 +176,7 @@ impl AcknowledgementRules {
     }
 }
 
-/// The rules as `nft` shows them where it knows the statement.
+/// The rules as an `nft` that supports the queue statement prints them.
 impl Display for AcknowledgementRules {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let first = if self.first {
@@ -212,14 +213,15 @@ fn remove(table: &str) -> io::Result<()> {
     })
 }
 
-/// Removes our tables that have no live owner, and those of the interface `own`, which this process
-/// has; returns how many those were.
+/// Removes Midspan's tables whose process no longer runs, and the tables of the interface `own`,
+/// which this process has claimed. Returns the number of removed tables.
 ///
 /// # Errors
-/// What is left cannot be removed.
+/// A table cannot be removed.
 pub(crate) fn remove_leftovers(own: &str) -> Result<usize, RulesError> {
     let running = claim::taken(Kind::Thinning).map_err(RulesError::Claim)?;
-    // Without the program nothing is known of others; our own are replaced anyway.
+    // Without the program `nft`, the tables of other interfaces cannot be listed. The tables of
+    // `own` are replaced anyway.
     let tables = nftables::tables().unwrap_or_default();
     let mut names: Vec<&str> = tables
         .iter()

@@ -1,10 +1,10 @@
 //! A queue of an interface in which ACKs go before data (Tam §5.2; RFC 3449 §5.3).
 //!
-//! The queue discipline HTB with two classes: that of small packets has priority, that of all
-//! others has a quarter of the rate for itself, so that data is never starved. The rules of
-//! [`acknowledgement_queue`](crate::acknowledgement_queue) put packets into the first by their
-//! priority. Set by the program `tc` (tc-htb(8)), so to be called by a process that may run
-//! programs.
+//! The queue has the queue discipline HTB with two classes. The class of small packets has
+//! priority. The class of all other packets has a quarter of the rate for itself, so that data is
+//! never starved. The rules of [`acknowledgement_queue`](crate::acknowledgement_queue) give ACKs
+//! the priority value that selects the first class. The program `tc` (tc-htb(8)) sets the queue;
+//! therefore the process must be allowed to run programs.
 
 use std::io;
 use std::process::{Command, Stdio};
@@ -14,52 +14,53 @@ use thiserror::Error;
 
 use midspan_linux::capability::{self, Capability};
 
-/// Our queue discipline's handle.
+/// The handle of Midspan's queue discipline.
 const HANDLE: &str = "5317:";
 /// The class of ACKs as `skb->priority` names it: 5317:10.
 pub const PRIORITY: u32 = 0x5317_0010;
-/// Queue disciplines that the kernel sets by itself, with the handle 0.
+/// The handle of queue disciplines that the kernel sets by itself.
 const DEFAULT: &str = "0:";
-/// Most of tc's complaint that is shown, in bytes.
+/// The longest part of an error message of `tc` that is shown, in characters.
 const COMPLAINT_LIMIT: usize = 500;
 
-/// ACKs cannot be put first.
+/// The queue in which ACKs go first cannot be set.
 #[derive(Debug, Error)]
 pub enum AckFirstError {
-    /// There is no such program.
+    /// `tc` is missing, or cannot be started.
     #[error("cannot run tc: {0} (install it: apt install iproute2)")]
     Run(#[source] io::Error),
-    /// It refused; most often the kernel has no HTB.
+    /// `tc` refused. Most often the kernel has no HTB.
     #[error(
         "tc cannot {action}: {complaint} (a queue in which ACKs go first needs a kernel with \
          CONFIG_NET_SCH_HTB: modprobe sch_htb)"
     )]
     Refused {
-        /// What was to be done.
+        /// What `tc` was to do.
         action: &'static str,
-        /// What it said.
+        /// The error message of `tc`.
         complaint: String,
     },
-    /// Somebody has set a queue discipline there.
+    /// The interface has a queue discipline that the operator or another program has set.
     #[error(
         "{interface} has a queue discipline of its own ({found}), which would be replaced: remove it, or give ACKs a class in it"
     )]
     Taken {
         /// The interface.
         interface: String,
-        /// What tc shows of it.
+        /// What `tc` shows of the queue discipline.
         found: String,
     },
 }
 
-/// The queue of an interface; removed when this value goes.
+/// The queue of an interface. It is removed when this value is dropped.
 #[derive(Debug)]
 pub struct AckFirstQueue {
     interface: String,
 }
 
 impl AckFirstQueue {
-    /// Sets it, for an upstream of this rate; one that an earlier run has left is replaced.
+    /// Sets the queue for an upstream of the rate `upstream`. Replaces a queue that an earlier run
+    /// has left.
     ///
     /// # Errors
     /// See [`AckFirstError`].
@@ -109,7 +110,8 @@ impl AckFirstQueue {
     ) -> Result<(), AckFirstError> {
         let (rate, ceiling) = (format!("{rate}bit"), format!("{ceiling}bit"));
         let priority = priority.to_string();
-        // One full packet at a time, or ACKs would wait behind a burst of data.
+        // With a burst of one full packet, because otherwise ACKs would wait behind a burst of
+        // data.
         let arguments = [
             "class",
             "add",
@@ -139,7 +141,7 @@ impl AckFirstQueue {
 
 impl Drop for AckFirstQueue {
     fn drop(&mut self) {
-        // The kernel sets its own again.
+        // After the removal, the kernel sets its default queue discipline again.
         let _ = tc(
             "remove a queue",
             &["qdisc", "del", "dev", &self.interface, "root"],

@@ -1,9 +1,10 @@
-//! Only one process at a time: locked files, one for each name and network namespace.
+//! Claims: locked files, by which only one process at a time has a name in a network namespace.
 //!
-//! Rules and routing tables belong to a network namespace, and so do claims: the number of the
-//! namespace is a part of the file's name. The lock (flock(2)) goes with the process, however that
-//! ends. A file lies where only its user can write: an abstract socket name, which would need no
-//! file, could be taken by any process of the machine, and would keep Midspan from starting.
+//! Rules and routing tables belong to a network namespace. Claims do too: the number of the
+//! namespace is a part of the file's name. The kernel releases the lock (flock(2)) when the process
+//! ends, however it ends. The file is in a directory to which only its user can write. An abstract
+//! socket name would need no file, but any process of the machine could bind it and keep Midspan
+//! from starting.
 
 use std::env;
 use std::fmt::Display;
@@ -19,27 +20,28 @@ use rustix::fs::{AtFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Files with other endings are none of ours.
+/// Files with other endings do not belong to Midspan.
 const SUFFIX: &str = ".lock";
-/// Whoever only looks whether a claim is taken holds its lock for an instant.
+/// A process that only looks whether a name is claimed holds the lock for an instant. An attempt to
+/// claim waits this long for the lock.
 const LOOK: Duration = Duration::from_millis(200);
 const PAUSE: Duration = Duration::from_millis(5);
-/// Of a process number.
+/// The longest process number that is read from a file, in bytes.
 const NUMBER_LIMIT: u64 = 20;
 
-/// What a process can claim. Each claim has a name besides: that of a table or an interface.
+/// What a process can claim. Each claim also has a name: the name of a table or of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The nftables table of this name, and its routes and marks.
     Interception,
-    /// The routing tables from this number on.
+    /// The routing tables from this number upwards.
     InitialWindows,
     /// ACK thinning on the interface of this name.
     Thinning,
 }
 
 impl Kind {
-    /// How the names of such claims begin.
+    /// How the names of claims of this kind begin.
     const fn beginning(self) -> &'static str {
         match self {
             Self::Interception => "midspan interception ",
@@ -49,7 +51,7 @@ impl Kind {
     }
 }
 
-/// Takes a name of this kind; `None` where another process has it.
+/// Claims a name of this kind; `None` if another process has it.
 ///
 /// # Errors
 /// There is no directory that only this user can write to, or it cannot be used.
@@ -57,7 +59,7 @@ pub(crate) fn claim(kind: Kind, name: impl Display) -> io::Result<Option<Claim>>
     take(&format!("{}{name}", kind.beginning()))
 }
 
-/// The names of this kind that processes have taken in this network namespace.
+/// The names of this kind that processes have claimed in this network namespace.
 ///
 /// # Errors
 /// The number of the network namespace cannot be read.
@@ -65,14 +67,14 @@ pub(crate) fn taken(kind: Kind) -> io::Result<Vec<String>> {
     beginning_with(kind.beginning())
 }
 
-/// The process that has a name of this kind; `None` where nobody has it or the file cannot be
-/// read.
+/// The process that has claimed a name of this kind; `None` if no process has it, or the file
+/// cannot be read.
 #[must_use]
 pub(crate) fn holder(kind: Kind, name: &str) -> Option<u32> {
     holder_of(&format!("{}{name}", kind.beginning()))
 }
 
-/// A name that this process alone has in its network namespace, until this value goes.
+/// A name that this process alone has in its network namespace, until this value is dropped.
 #[derive(Debug)]
 pub struct Claim {
     directory: OwnedFd,
@@ -82,22 +84,23 @@ pub struct Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Before the lock goes, so that it cannot be another's file. One that stays is not locked.
+        // The file is removed before the lock is released; afterwards it could be the file of
+        // another process. If the removal fails, the remaining file is not locked.
         let _ = rustix::fs::unlinkat(&self.directory, &self.file_name, AtFlags::empty());
     }
 }
 
 fn take(name: &str) -> io::Result<Option<Claim>> {
     let (path, directory) = own_directory()?;
-    // A process of root, or one with another environment, may have its files elsewhere.
+    // A process of root, or a process with another environment, may have its files elsewhere.
     if others(&path).any(|(_, found)| found == name) {
         return Ok(None);
     }
     claim_in(directory, file_name(name)?)
 }
 
-/// The names with this beginning that processes have taken in this network namespace, without the
-/// beginning.
+/// The names that begin with `beginning` and that processes have claimed in this network namespace,
+/// without the beginning.
 fn beginning_with(beginning: &str) -> io::Result<Vec<String>> {
     let prefix = file_name_prefix()?;
     let all = candidates()
@@ -123,25 +126,25 @@ fn holder_of(name: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Removes files of processes that were killed, of all network namespaces; returns how many.
-/// Files that are locked stay.
+/// Removes lock files of processes that were killed, of all network namespaces; returns their
+/// number. Locked files stay.
 #[must_use]
 pub(crate) fn remove_stale() -> usize {
     let Ok((path, directory)) = own_directory() else {
         return 0;
     };
     let remove = |name: &String| match claim_in_once(&directory, name) {
-        // Removed while it is locked, so that nobody else can have taken it meanwhile.
+        // The file is removed while it is locked, so that no other process can claim it meanwhile.
         Ok(Try::Locked(_lock)) => rustix::fs::unlinkat(&directory, name, AtFlags::empty()).is_ok(),
         _ => false,
     };
     entries(&path).iter().filter(|name| remove(name)).count()
 }
 
-/// What became of an attempt to lock a file.
+/// The result of an attempt to lock a file.
 enum Try {
     Locked(File),
-    /// Another process has it, perhaps to look only.
+    /// Another process holds the lock, perhaps only to look.
     Busy,
     /// The file was removed meanwhile.
     Gone,
@@ -178,7 +181,7 @@ fn claim_in_once(directory: &OwnedFd, file_name: &str) -> io::Result<Try> {
         Err(Errno::WOULDBLOCK) => return Ok(Try::Busy),
         Err(error) => return Err(error.into()),
     }
-    // Whoever had it before may have removed the file after it was opened here.
+    // The process that held the lock before may have removed the file after this process opened it.
     let now = rustix::fs::statat(directory, file_name, AtFlags::SYMLINK_NOFOLLOW);
     let opened = rustix::fs::fstat(&file)?;
     Ok(match now {
@@ -187,12 +190,13 @@ fn claim_in_once(directory: &OwnedFd, file_name: &str) -> io::Result<Try> {
     })
 }
 
-/// Where claims may lie, best first. Root's have one place whatever the environment says.
+/// The directories where claims may be, best first. For root, the first directory does not depend
+/// on the environment.
 fn candidates() -> Vec<PathBuf> {
     let user = outside_user();
     let variable = |name| {
         let value = env::var(name).ok()?;
-        // systemd names several directories with colons between.
+        // systemd lists several directories, separated by colons.
         let first = PathBuf::from(value.split(':').next()?);
         first.is_absolute().then_some(first)
     };
@@ -213,8 +217,8 @@ fn candidates() -> Vec<PathBuf> {
     all
 }
 
-/// The first directory that belongs to this user and that nobody else may write to; made where
-/// there is none.
+/// The first directory that belongs to this user and to which no other user may write. A missing
+/// directory is made.
 fn own_directory() -> io::Result<(PathBuf, OwnedFd)> {
     let mut errors = Vec::new();
     for path in candidates() {
@@ -256,14 +260,14 @@ fn open_own(path: &Path) -> io::Result<OwnedFd> {
     Ok(directory)
 }
 
-/// Claims of this network namespace in the other directories.
+/// The names that are claimed in this network namespace, from the other directories.
 fn others(own: &Path) -> impl Iterator<Item = (PathBuf, String)> {
     let prefix = file_name_prefix().unwrap_or_default();
     let paths = candidates().into_iter().filter(move |path| path != own);
     paths.flat_map(move |path| taken_in(&path, &prefix))
 }
 
-/// The claims that are held in a directory of this user or of root: their files and names.
+/// The held claims in a directory that belongs to this user or to root: their files and names.
 fn taken_in(directory: &Path, prefix: &str) -> Vec<(PathBuf, String)> {
     let trusted = fs::symlink_metadata(directory).is_ok_and(|status| {
         let is_known = [0, geteuid().as_raw()].contains(&status.uid());
@@ -291,8 +295,8 @@ fn entries(directory: &Path) -> Vec<String> {
         .collect()
 }
 
-/// Whether a process has locked the file. One of root's that another user cannot open counts as
-/// locked.
+/// Whether a process has locked the file. A file that cannot be opened, such as root's for another
+/// user, counts as locked.
 fn is_held(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match rustix::fs::open(path, flags, Mode::empty()) {
@@ -302,13 +306,13 @@ fn is_held(path: &Path) -> bool {
     };
     let is_file = rustix::fs::fstat(&file)
         .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::RegularFile);
-    // Shared, so that several processes may look at a time.
+    // A shared lock, so that several processes may look at the same time.
     is_file
         && rustix::fs::flock(file.as_fd(), FlockOperation::NonBlockingLockShared)
             == Err(Errno::WOULDBLOCK)
 }
 
-/// The number of this thread's network namespace, in front of all file names.
+/// The number of this thread's network namespace, with which all file names begin.
 fn file_name_prefix() -> io::Result<String> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")?;
     Ok(format!("{}-", namespace.ino()))
@@ -318,7 +322,7 @@ fn file_name(name: &str) -> io::Result<String> {
     Ok(format!("{}{}{SUFFIX}", file_name_prefix()?, encode(name)))
 }
 
-/// What may stand in a file's name, without a way out of the directory.
+/// Encodes a name so that it can be a file name that does not lead out of the directory.
 pub(crate) fn encode(name: &str) -> String {
     name.bytes()
         .map(|byte| match byte {
@@ -348,7 +352,7 @@ pub(crate) fn decode(name: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// This user's id on the machine, also inside a user namespace, where several users may be root.
+/// This user's id outside all user namespaces. Inside a user namespace, several users may be root.
 fn outside_user() -> u32 {
     let user = geteuid().as_raw();
     UserMap::read().outside(user).unwrap_or(user)
@@ -388,7 +392,7 @@ mod tests {
                         scope.spawn(|| {
                             barrier.wait();
                             let held = take(&name).unwrap();
-                            // Nobody gives it back before all have tried.
+                            // No thread releases the claim before all threads have tried.
                             barrier.wait();
                             held.is_some()
                         })
@@ -401,7 +405,8 @@ mod tests {
         }
     }
 
-    /// While others look, claims come and go, and no claim that nobody has is refused.
+    /// Claims come and go while other threads look. A name that no process has can always be
+    /// claimed.
     #[test]
     fn looking_takes_nothing() {
         let name = name("look");

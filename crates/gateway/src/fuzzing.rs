@@ -1,7 +1,8 @@
-//! For fuzz targets: what the kernel, `nft` and `/proc` tell, given to what reads it.
+//! For fuzz targets: functions that give the output of the kernel, `nft` and `/proc` to its
+//! parsers.
 //!
-//! In no release: the feature `fuzzing` is for the crate of fuzz targets alone. Each function takes
-//! any bytes, and panics where what is read is not what it must be.
+//! No release contains this module: only the crate of fuzz targets enables the feature `fuzzing`.
+//! Each function takes any bytes, and panics if the parsed values contradict each other.
 
 use midspan_linux::nftables;
 use midspan_linux::routing::table_of;
@@ -16,11 +17,11 @@ use crate::initial_window::{MarkedRoute, ThroughDevice};
 use crate::interception::{own_tables, survey};
 use crate::{claim, ours, ruleset};
 
-/// The fragmenter's device, and the table of the copies.
+/// The index of the fragmenter's device, and the number of the table of the copies.
 const DEVICE: u32 = 9;
 const TABLE: u32 = 7700;
 
-/// What one `recv` of a route socket brings: routes, of which copies are made.
+/// The messages of one `recv` from a route socket: routes, of which copies are made.
 pub fn route_messages(mut received: &[u8]) {
     while let Ok(message) = NetlinkMessage::<RouteNetlinkMessage>::deserialize(received) {
         if let NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewRoute(route)) = &message.payload
@@ -55,14 +56,14 @@ fn one_route(route: &RouteMessage) {
         let copy = copy_route(route, TABLE, marked, device);
         assert_eq!(table_of(&copy), TABLE);
         assert!(ours::is_ours(&copy));
-        // What the kernel shows of a copy is compared with what should be there.
+        // `mirror` compares the copies that the kernel lists with the copies that should be there.
         assert_eq!(copy_route(&copy, TABLE, marked, device), copy);
         assert!(!needs_gateway(&throw_route(&copy)));
         names(&copy);
     }
 }
 
-/// What `nft` prints: as JSON (`nft -j list ruleset`) or as its own text.
+/// The output of `nft`, as JSON (`nft -j list ruleset`) or as text.
 pub fn nft_listings(listing: &[u8]) {
     if let Ok(rules) = nftables::listed(listing, "rule") {
         for rule in &rules {
@@ -79,7 +80,7 @@ pub fn nft_listings(listing: &[u8]) {
     }
 }
 
-/// Names of lock files, and `/proc/net/netfilter/nfnetlink_queue`.
+/// Names of lock files, and the contents of `/proc/net/netfilter/nfnetlink_queue`.
 pub fn files_and_queues(table: &[u8]) {
     let text = String::from_utf8_lossy(table);
     for line in text.lines() {

@@ -1,9 +1,9 @@
-//! Removes what a process that was killed has left behind, whatever its tables, marks and routes
-//! were called.
+//! Removes the leftovers of a process that was killed, whatever the names of its tables, marks and
+//! routes were.
 //!
-//! Our nftables tables have a comment (`own_tables`), our rules and routes a protocol number
-//! ([`PROTOCOL`](crate::PROTOCOL)), and the tables of ACK thinning a name. What a running process
-//! has [claimed](crate::claim) stays.
+//! Midspan's nftables tables have a comment (`own_tables`), its rules and routes a protocol number
+//! ([`PROTOCOL`](crate::PROTOCOL)), and the tables of ACK thinning a common beginning of their
+//! names. Everything that a running process has [claimed](crate::claim) stays.
 
 use rtnetlink::packet_route::RouteNetlinkMessage;
 
@@ -19,23 +19,22 @@ use crate::interception::own_tables::{Parameter, tables};
 use crate::interception::{InterceptionError, accounting, queue_target, rules, timeouts};
 use crate::ours::is_our_rule;
 
-/// What the names of the tables of one Midspan end with, behind the one that it is told.
+/// The endings of the names of one Midspan's tables, after the configured name.
 const SUFFIXES: [&str; 5] = ["", "_queue", "_probe", accounting::SUFFIX, timeouts::SUFFIX];
 
-/// Removes all rules, routes and tables of Midspans that no longer run, and sets
-/// parameters of the kernel back to what they were; returns how many of them there were. While
-/// another Midspan runs in this network namespace, routes and rules are left alone, since they do
-/// not say whose they are.
+/// Removes all rules, routes and tables of Midspans that no longer run, and restores parameters of
+/// the kernel; returns the number of removed rules, routes and tables. While another Midspan runs
+/// in this network namespace, routes and rules stay, because they do not contain their owner.
 ///
 /// # Errors
-/// What is there cannot be removed.
+/// A leftover cannot be removed.
 pub fn rules_and_routes() -> Result<usize, InterceptionError> {
     let taken = |kind| claim::taken(kind).map_err(InterceptionError::Claim);
     let intercepting = taken(Kind::Interception)?;
     let mut removed = 0;
     if intercepting.is_empty() && taken(Kind::InitialWindows)?.is_empty() {
         let netlink = Netlink::open()?;
-        // Rules first, so that nothing leads to a half-empty table.
+        // Rules first, so that no rule leads to a half-empty table.
         for family in families() {
             for rule in routing_rules(&netlink, family)? {
                 if !is_our_rule(&rule) {
@@ -51,7 +50,7 @@ pub fn rules_and_routes() -> Result<usize, InterceptionError> {
         }
         removed += remove_all_routes(&netlink)?;
     }
-    // Without the program there are no tables of ours, or no way to them.
+    // Without the program `nft`, there are no tables of Midspan, or they cannot be listed.
     let Ok(text) = nftables::all() else {
         return Ok(removed);
     };
@@ -79,15 +78,16 @@ pub fn rules_and_routes() -> Result<usize, InterceptionError> {
     Ok(removed)
 }
 
-/// Removes the tables of ACK thinning of processes that no longer run; returns how many those were.
+/// Removes the tables of ACK thinning of processes that no longer run; returns their number.
 ///
 /// # Errors
-/// What is there cannot be removed.
+/// A table cannot be removed.
 pub fn thinning_tables() -> Result<usize, RulesError> {
     acknowledgement_queue::remove_leftovers("")
 }
 
-/// Removes lock files of processes that were killed, of all network namespaces; returns how many.
+/// Removes lock files of processes that were killed, of all network namespaces; returns their
+/// number.
 #[must_use]
 pub fn lock_files() -> usize {
     claim::remove_stale()

@@ -1,4 +1,4 @@
-//! What Midspan changes on a machine, and what removes it again.
+//! The changes that Midspan makes to a machine, and their removal.
 //!
 //! | module | what it changes |
 //! | --- | --- |
@@ -6,11 +6,11 @@
 //! | [`initial_window`] | routes and rules that give marked connections an initial window or an MTU |
 //! | [`acknowledgement_queue`], [`acknowledgements_first`] | rules and queues of ACK thinning |
 //!
-//! [`interception::survey`] and [`ruleset`] look at what the host has set up itself, and change
-//! nothing. Everything belongs to one network namespace and to one process at a time
-//! ([`claim`]), which removes it when it ends; [`leftovers`] removes what a process that was killed
-//! has left behind. The crate `linux` sends all requests to the kernel; this crate has no `unsafe`
-//! code and does not decide anything about connections.
+//! [`interception::survey`] and [`ruleset`] read what the host itself has set up, and change
+//! nothing. Each change belongs to one network namespace and to one process at a time ([`claim`]).
+//! The process removes its changes when it ends; [`leftovers`] removes those of a process that was
+//! killed. The crate `linux` sends all requests to the kernel; this crate has no `unsafe` code and
+//! does not decide anything about connections.
 
 pub mod acknowledgement_queue;
 pub mod acknowledgements_first;

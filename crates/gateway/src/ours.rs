@@ -1,13 +1,13 @@
-//! What all our routes and routing rules carry: a routing protocol number.
+//! The routing protocol number that all routes and routing rules of Midspan have.
 
 use midspan_linux::routing::Which;
 use rtnetlink::packet_route::route::{RouteMessage, RouteProtocol};
 use rtnetlink::packet_route::rule::{RuleAttribute, RuleMessage};
 
-/// The routing protocol number that all our rules and routes carry (see `rt_protos`).
+/// The routing protocol number of all rules and routes of Midspan (see `rt_protos`).
 pub const PROTOCOL: u8 = 77;
 
-/// Our routes, in whatever table.
+/// Midspan's routes, in all tables.
 pub(crate) const OUR_ROUTES: Which = Which::Protocol(PROTOCOL);
 
 pub(crate) const fn protocol() -> RouteProtocol {

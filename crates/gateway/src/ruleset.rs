@@ -1,7 +1,8 @@
-//! Marks, conntrack zones and queues in the host's nftables rules, which Midspan uses too.
+//! Uses of marks, connection tracking zones and queues in the host's nftables rules. Midspan uses
+//! marks, zones and queues too.
 //!
-//! Read from `nft -j list ruleset` (libnftables-json(5)), which does not contain rules of xtables
-//! extensions.
+//! The rules are read from `nft -j list ruleset` (libnftables-json(5)). That output does not
+//! contain rules of xtables extensions.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use midspan_linux::nftables::{self, NftablesError};
 /// What a rule does with marks, zones or queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// Compares a packet's mark: these bits of it with this value.
+    /// Compares bits of a packet's mark with a value.
     CompareMark {
         /// The compared bits.
         mask: u32,
@@ -23,13 +24,13 @@ pub enum Use {
     SetWholeMark(u32),
     /// Sets these bits of a packet's mark.
     SetMarkBits(u32),
-    /// Sets a conntrack zone.
+    /// Sets the zone of connection tracking.
     SetZone(u32),
     /// Puts packets into a queue.
     Queue(u32),
 }
 
-/// A use, and its chain.
+/// A use of a mark, a zone or a queue, and its chain.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleUse {
     /// Family, table and chain, as in `"inet filter input"`.
@@ -42,8 +43,7 @@ pub struct RuleUse {
 
 /// The uses of all rules.
 ///
-/// # Errors
-/// `nft` cannot be run, or refuses.
+/// `nft` cannot be run, or reports an error.
 pub fn uses() -> Result<Vec<RuleUse>, NftablesError> {
     let rules = nftables::rules()?;
     Ok(rules.iter().flat_map(uses_of).collect())
@@ -125,7 +125,7 @@ fn number(value: &Value) -> Option<u32> {
     u32::try_from(value.as_u64()?).ok()
 }
 
-/// A number, or those of a set.
+/// A number, or the numbers of a set.
 fn numbers(value: &Value) -> Vec<u32> {
     match value.get("set").and_then(Value::as_array) {
         Some(set) => set.iter().filter_map(number).collect(),
@@ -140,8 +140,8 @@ pub enum ConnectionUse {
     Count,
     /// Counts bytes: `quota`.
     Quota,
-    /// Assigns a helper, which reads the data of connections and detects others that they announce:
-    /// `ct helper`.
+    /// Assigns a connection tracking helper (`ct helper`). It reads the data of connections, and
+    /// detects other connections that the data announces.
     Helper,
 }
 
@@ -154,14 +154,13 @@ pub struct ConnectionRule {
     pub table: String,
     /// Whether forwarded packets pass this rule.
     pub is_in_forward: bool,
-    /// What it does.
+    /// What the rule does.
     pub what: ConnectionUse,
 }
 
 /// All rules that do something with whole connections.
 ///
-/// # Errors
-/// `nft` cannot be run, or refuses.
+/// `nft` cannot be run, or reports an error.
 pub fn connection_rules() -> Result<Vec<ConnectionRule>, NftablesError> {
     let forward = nftables::base_chains("forward")?;
     let forward = forward
@@ -174,7 +173,8 @@ fn connection_rules_of(rules: &[Value], forward: BTreeSet<String>) -> Vec<Connec
     let text = |rule: &Value, key: &str| rule[key].as_str().unwrap_or_default().to_owned();
     let table = |rule: &Value| format!("{} {}", text(rule, "family"), text(rule, "table"));
     let chain = |rule: &Value| format!("{} {}", table(rule), text(rule, "chain"));
-    // Chains that forwarded packets pass: those to which the hook's own chains lead.
+    // The chains that forwarded packets pass: the hook's base chains, and all chains to which they
+    // lead.
     let mut reached = forward;
     loop {
         let known = reached.len();
@@ -215,7 +215,7 @@ fn connection_rules_of(rules: &[Value], forward: BTreeSet<String>) -> Vec<Connec
     found
 }
 
-/// All objects inside a value, by their keys, as deep as `serde_json` parses.
+/// Calls `visit` for every key and value of all objects inside `value`, at any depth.
 fn walk(value: &Value, visit: &mut impl FnMut(&str, &Value)) {
     match value {
         Value::Object(fields) => {

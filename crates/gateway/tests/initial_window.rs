@@ -35,7 +35,8 @@ fn windows() -> BTreeSet<u32> {
     [77, 200].into()
 }
 
-/// Started again in the test's namespace, to die without cleaning up.
+/// A second process of this program, started in the test's namespace. It is killed before it cleans
+/// up.
 const COMMANDS: &[Command] = &[("leave-behind", |_| {
     let installed = InitialWindows::install(place(), &windows()).unwrap();
     std::mem::forget(installed);
@@ -92,7 +93,7 @@ fn connections_start_with_their_window() {
     let (proxy, client) = &two_namespaces();
     let installed = install(proxy).unwrap();
     assert_eq!(installed.mark(10), None);
-    // Attached to the same link, behind a gateway, and IPv6.
+    // A peer on the same link, a peer behind a gateway, and IPv6.
     for (near, far) in [
         ("192.0.2.1", "192.0.2.2"),
         ("192.0.2.1", "198.51.100.1"),
@@ -146,7 +147,7 @@ fn copies_follow_the_main_table() {
     assert_eq!((refreshed.added, refreshed.removed), (0, 2));
     settle(&mut installed);
 
-    // What another program removes comes back.
+    // Routes and rules that another program removes are added again.
     remove_everything_of_ours(proxy);
     assert!(is_readable(&installed));
     assert!(installed.refresh(false).unwrap().added > 4);
@@ -155,7 +156,7 @@ fn copies_follow_the_main_table() {
     settle(&mut installed);
 }
 
-/// Refreshes until nothing changes; our own changes wake us as well, once.
+/// Refreshes until nothing changes. Midspan's own changes also wake it once.
 fn settle(installed: &mut InitialWindows) {
     let start = Instant::now();
     while is_readable(installed) {
@@ -230,7 +231,7 @@ fn rules(namespace: &NetworkNamespace) -> String {
         .unwrap()
 }
 
-/// Adds routes of every kind to the main table; the test's namespace ends with them.
+/// Adds routes of every kind to the main table. They disappear with the test's namespace.
 fn add_routes_of_every_kind(proxy: &NetworkNamespace) {
     let gateways = [Ipv4Addr::new(192, 0, 2, 2), Ipv4Addr::new(192, 0, 2, 3)];
     let hops = gateways.map(|gateway| {
@@ -302,7 +303,7 @@ fn every_kind_of_route_is_copied_and_removed() {
     assert_eq!(our_routes(proxy), []);
 }
 
-/// The main table keeps a route whose gateway has become unreachable; a copy is refused.
+/// The main table keeps a route whose gateway has become unreachable. The kernel refuses its copy.
 #[kernel_test]
 fn a_refused_copy_is_left_to_the_main_table() {
     let (proxy, _client) = &two_namespaces();
@@ -346,7 +347,8 @@ fn a_refused_copy_is_left_to_the_main_table() {
         throws.count()
     };
     let before = throws(our_routes(proxy));
-    // One for each window stands in for a copy; it is not tried again at every change.
+    // One throw route for each window stands for the copy. The copy is not tried again at every
+    // change.
     for _ in 0..3 {
         let refreshed = installed.refresh(false).unwrap();
         let unchanged = Refreshed {
@@ -359,7 +361,7 @@ fn a_refused_copy_is_left_to_the_main_table() {
     assert_eq!(installed.refresh(true).unwrap().not_copied, 2);
     assert_eq!(throws(our_routes(proxy)), before);
 
-    // With the gateway back, a thorough refresh copies the route.
+    // When the gateway is reachable again, a thorough refresh copies the route.
     add(RouteMessageBuilder::<Ipv4Addr>::new()
         .destination_prefix(gateway, 32)
         .output_interface(index)
@@ -382,8 +384,8 @@ fn batch(namespace: &NetworkNamespace, lines: &str) {
     assert!(child.wait().unwrap().success());
 }
 
-/// Copies that are out of date would lead to a wrong place: beyond the limit there are none, no
-/// matter what happens to routes, and they come back when there are few again.
+/// Outdated copies would lead to a wrong place. Therefore there are no copies beyond the limit,
+/// whatever happens to routes. The copies come back when there are few routes again.
 #[kernel_test]
 fn with_too_many_routes_there_are_no_copies() {
     let (proxy, client) = &two_namespaces();
@@ -411,14 +413,14 @@ fn with_too_many_routes_there_are_no_copies() {
         rules(proxy)
     );
     assert!(our_routes(proxy).is_empty());
-    // Marked connections go as others do.
+    // Marked connections use the same routes as other connections.
     let window = accepted_window(proxy, client, mark, "192.0.2.1", "198.51.100.1");
     assert_eq!(window, 10);
-    // A few routes less are not enough, or it would come and go with every change.
+    // A few routes less are not enough; otherwise the copies would come and go with every change.
     routes("del", half, half + 200);
     assert_eq!(installed.refresh(true).unwrap(), Refreshed::default());
     assert!(installed.is_suspended());
-    // A second start finds the same.
+    // A second start has the same result.
     drop(installed);
     let mut installed = install(proxy).unwrap();
     routes("add", half, half + 200);
@@ -484,7 +486,7 @@ fn a_second_run_is_refused() {
         refused,
         Some(InitialWindowError::InUse { table: 7700 })
     ));
-    // It must not take the tables of the first away either.
+    // It must not remove the tables of the first run either.
     proxy
         .run(|| leftovers::rules_and_routes().unwrap())
         .unwrap();

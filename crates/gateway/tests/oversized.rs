@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     KernelTests::new().main()
 }
 
-/// The proxy's and the client's end of a connection that the client opened.
+/// The proxy's socket and the client's socket of a connection that the client opened.
 fn pair(proxy: &NetworkNamespace, client: &NetworkNamespace) -> (TcpStream, TcpStream) {
     let listening = proxy.run(|| listener(NEAR.parse().unwrap(), None)).unwrap();
     let address = listening.local_addr().unwrap();
@@ -52,8 +52,8 @@ fn pair(proxy: &NetworkNamespace, client: &NetworkNamespace) -> (TcpStream, TcpS
     (accepted, opened)
 }
 
-/// The route of segments in three fragments, as long as the value is there, and its mark; the
-/// connection is ready for them.
+/// Sets the route of segments in three fragments, until the first value is dropped; returns it and
+/// its mark. Prepares the connection for these segments.
 fn prepare(proxy: &NetworkNamespace, accepted: &TcpStream) -> (InitialWindows, u32) {
     let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
     let installed = proxy
@@ -78,7 +78,7 @@ fn what_was_agreed_on_is_read() {
     );
     assert_eq!((near.segment_size, near.path_mtu), (1460, Some(1500)));
     assert!(near.timestamps);
-    // Each end's own scale is the other's peer's.
+    // The own scale of one end is the peer's scale of the other end.
     assert_eq!(near.peer_window_scale, far.own_window_scale);
     assert_eq!(near.own_window_scale, far.peer_window_scale);
     let window = tcp::information(&accepted).unwrap().peer_window();
@@ -90,14 +90,14 @@ fn what_was_agreed_on_is_read() {
     let after = tcp::agreed(&accepted).unwrap();
     assert_eq!(after.peer_window_scale, near.peer_window_scale + 2);
     assert_eq!(after.own_window_scale, near.own_window_scale);
-    // The next packet of the client is read with it.
+    // The proxy reads the client's next packet with the new scale.
     (&opened).write_all(b"x").unwrap();
     (&accepted).read_exact(&mut [0]).unwrap();
     let seen = tcp::information(&accepted).unwrap().peer_window();
     assert!(seen >= window * 3, "{window} became {seen}");
 }
 
-/// Has one side send `bytes` and the other read them; `meanwhile` runs again and again.
+/// One socket sends `bytes` and the other reads them. `meanwhile` runs again and again.
 fn transfer(from: TcpStream, to: &TcpStream, bytes: &[u8], mut meanwhile: impl FnMut(&TcpStream)) {
     let watched = from.try_clone().unwrap();
     let sent = bytes.to_vec();
@@ -213,7 +213,7 @@ fn oversized_segments_leave_as_fragments() {
     assert!(acks <= 400_000 / 4408 + 40, "{acks}");
 }
 
-/// Has the client drop fragments; the reason where it cannot.
+/// Makes the client drop fragments; returns the error if that fails.
 fn drop_fragments(client: &NetworkNamespace) -> Result<(), nftables::NftablesError> {
     let dropping = client.run(|| {
         nftables::apply(
@@ -235,7 +235,8 @@ fn take_fragments(client: &NetworkNamespace) {
         .unwrap();
 }
 
-/// As soon as it has left, segments are of the normal size again. Then slow start may begin again.
+/// As soon as the probe has left, segments have the normal size again. Then slow start may begin
+/// again.
 #[kernel_test]
 fn the_first_retransmission_of_a_probe_arrives() {
     let (proxy, client) = &two_namespaces();
@@ -268,7 +269,8 @@ fn the_first_retransmission_of_a_probe_arrives() {
     take_fragments(client);
     let again = sample.segments_retransmitted();
     println!("{again} segments sent again");
-    // Four of the normal size; had one left oversized again, it would be one more, or its reply late.
+    // Four segments of the normal size. If one had left oversized again, the number would be one
+    // higher, or the reply would be late.
     assert_eq!(sample.segments_sent() - again, 1);
     assert!(again >= 4, "{again}");
     assert!(sample.slow_start_threshold().is_some());

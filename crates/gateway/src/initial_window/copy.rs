@@ -1,7 +1,7 @@
 //! Copying a route into another table, with metrics of a mark.
 //!
-//! Pure. A copy of a copy is the copy: so what the kernel shows of our own tables can be compared
-//! with what should be there.
+//! Without I/O. The copy of a copy equals the copy. Therefore the routes that the kernel lists in
+//! Midspan's tables can be compared with the routes that should be there.
 
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::route::{
@@ -12,8 +12,8 @@ use super::MarkedRoute;
 use crate::ours::protocol;
 use midspan_linux::routing::set_table;
 
-/// The copy of `route` for `table` that carries what `marked` says. Routes that lead nowhere
-/// become `throw` routes. `device` is the fragmenter's, if there is one.
+/// The copy of `route` for `table`, with the metrics of `marked`. A route that leads nowhere
+/// becomes a `throw` route. `device` is the index of the fragmenter's device, if there is one.
 pub(crate) fn copy_route(
     route: &RouteMessage,
     table: u32,
@@ -31,7 +31,8 @@ pub(crate) fn copy_route(
     copy
 }
 
-/// A route as the kernel shows it, in the form in which it takes it.
+/// Converts a route from the form in which the kernel lists it to the form in which the kernel
+/// accepts it.
 pub(super) fn configured(route: &RouteMessage) -> RouteMessage {
     let mut configured = route.clone();
     configured.header.flags &= RouteFlags::Onlink;
@@ -48,7 +49,8 @@ pub(super) fn configured(route: &RouteMessage) -> RouteMessage {
                     hop.flags &= RouteNextHopFlags::Onlink;
                 }
             }
-            // IPv6 shows a hop limit of 0 where none is configured, and refuses it as input.
+            // For IPv6, the kernel lists a hop limit of 0 if none is configured, and refuses it as
+            // input.
             RouteAttribute::Metrics(metrics) => {
                 metrics.retain(|metric| !matches!(metric, RouteMetric::Hoplimit(0)));
             }
@@ -58,7 +60,7 @@ pub(super) fn configured(route: &RouteMessage) -> RouteMessage {
     configured
 }
 
-/// The route in the place of `copy` that sends a lookup on to the next rule.
+/// The route in place of `copy` that makes the kernel continue the lookup with the next rule.
 pub(crate) fn throw_route(copy: &RouteMessage) -> RouteMessage {
     let mut throw = copy.clone();
     throw.header.kind = RouteType::Throw;
@@ -77,7 +79,7 @@ pub(crate) fn throw_route(copy: &RouteMessage) -> RouteMessage {
     throw
 }
 
-/// Whether the route leads through a gateway, which must itself be reachable.
+/// Whether the route leads through a gateway, which must be reachable itself.
 pub(crate) fn needs_gateway(route: &RouteMessage) -> bool {
     has(route, |attribute| {
         matches!(
@@ -94,7 +96,7 @@ fn has(route: &RouteMessage, test: impl Fn(&RouteAttribute) -> bool) -> bool {
     route.attributes.iter().any(test)
 }
 
-/// What is configured of a route, in contrast to what the kernel counts or derives.
+/// Whether the attribute is configured. The kernel counts or derives the other attributes.
 fn is_configuration(attribute: &RouteAttribute) -> bool {
     !matches!(
         attribute,
@@ -105,7 +107,7 @@ fn is_configuration(attribute: &RouteAttribute) -> bool {
     )
 }
 
-/// What a next-hop object (`ip-nexthop(8)`) already says.
+/// Whether a next-hop object (`ip-nexthop(8)`) already contains the attribute.
 fn is_next_hop(attribute: &RouteAttribute) -> bool {
     matches!(
         attribute,
@@ -204,7 +206,7 @@ mod tests {
             assert!(copy.attributes.contains(&metrics(mtu)));
             assert_eq!(copy_route(&copy, 7700, marked(ipv4), Some(9)), copy);
         }
-        // Without a device as ever.
+        // Without a device, the copy keeps the route's device.
         let copy = copy_route(&six, 7700, marked(true), None);
         assert!(copy.attributes.contains(&RouteAttribute::Oif(3)));
         assert!(!copy.attributes.contains(&metrics(4444)));

@@ -2,11 +2,11 @@
 
 use thiserror::Error;
 
-/// Adjacent bits of the 32-bit packet mark, so that Midspan lives beside other users of marks.
+/// Adjacent bits of the 32-bit packet mark. Other programs may use the other bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MarkField(u32);
 
-/// Why a mask is not a field.
+/// Why a mask cannot be a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum MarkFieldError {
     /// No bit is set.

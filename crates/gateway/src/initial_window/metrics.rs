@@ -1,4 +1,4 @@
-//! What the routes of a mark carry.
+//! The metrics of the routes of a mark.
 
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::AddressFamily;
@@ -6,33 +6,34 @@ use rtnetlink::packet_route::route::{
     RouteAttribute, RouteFlags, RouteMessage, RouteMetric, RouteScope,
 };
 
-/// `1 << RTAX_MTU` of <linux/rtnetlink.h>: the MTU is locked, path MTU discovery leaves it alone.
+/// `1 << RTAX_MTU` of <linux/rtnetlink.h>: the MTU is locked, and path MTU discovery does not
+/// change it.
 const LOCKED_MTU: u32 = 1 << 2;
 
-/// What connections of one mark have by their routes.
+/// What connections get from the routes of their mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MarkedRoute {
-    /// Initial congestion window in segments (`initcwnd`); `None` leaves the host's.
+    /// Initial congestion window in segments (`initcwnd`); with `None`, the host's applies.
     pub initial_window: Option<u32>,
-    /// The MTU whatever the device and the path say (`mtu lock`), in bytes; IPv4 only. TCP then
-    /// makes segments for this MTU, which IP cuts into fragments (Hasegawa §3).
+    /// The MTU in bytes, independent of the device and of path MTU discovery (`mtu lock`); IPv4
+    /// only. TCP then makes segments for this MTU, and IP splits them into fragments (Hasegawa §3).
     pub locked_mtu: Option<u32>,
-    /// Where there is a device for packets that a program cuts into fragments: which of the
-    /// packets go there.
+    /// Which packets leave by the fragmenter's device, if there is one.
     pub through_device: Option<ThroughDevice>,
 }
 
-/// What leaves by the device of a fragmenter.
+/// The packets that leave by the device of a fragmenter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThroughDevice {
-    /// IPv4 too, which IP itself could cut, but only for the MTU of the outgoing device.
+    /// IPv4 packets, too, leave by the device. IP itself could fragment them, but only for the MTU
+    /// of the outgoing device.
     pub ipv4: bool,
-    /// MTU of IPv6 on this way, in bytes: TCP makes segments for it.
+    /// MTU of IPv6 on the device, in bytes. TCP makes segments for it.
     pub ipv6_mtu: u32,
 }
 
 impl From<u32> for MarkedRoute {
-    /// An initial window and nothing else.
+    /// A route with an initial window and no other metric.
     fn from(window: u32) -> Self {
         Self {
             initial_window: Some(window),
@@ -43,7 +44,8 @@ impl From<u32> for MarkedRoute {
 }
 
 impl MarkedRoute {
-    /// Gives `route` what it is to carry; other metrics stay. `device` is the fragmenter's.
+    /// Sets the metrics of `route`; its other metrics stay. `device` is the index of the
+    /// fragmenter's device.
     pub(super) fn set(self, route: &mut RouteMessage, device: Option<u32>) {
         let is_four = route.header.address_family == AddressFamily::Inet;
         let through = self.through_device.zip(device);
@@ -63,7 +65,7 @@ impl MarkedRoute {
             metrics.retain(|metric| !matches!(metric, RouteMetric::InitCwnd(_)));
             metrics.push(RouteMetric::InitCwnd(window));
         }
-        // IPv6 does not fragment what TCP sends.
+        // IPv6 does not fragment TCP's packets.
         let mtu = match is_four {
             true => self.locked_mtu,
             false => through.map(|(through, _)| through.ipv6_mtu),
@@ -86,7 +88,7 @@ impl MarkedRoute {
     }
 }
 
-/// Packets leave by a device at whose end no gateway is to be found.
+/// Makes the route lead out of the device, behind which there is no gateway.
 fn lead_through(route: &mut RouteMessage, device: u32) {
     route.attributes.retain(|attribute| {
         !matches!(

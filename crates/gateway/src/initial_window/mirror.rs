@@ -1,4 +1,4 @@
-//! Tables that follow the main table, each with metrics of its own.
+//! Tables that follow the main table; the routes of each table have metrics of their own.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,33 +15,34 @@ use rustix::io::Errno;
 
 /// The copies that have been made.
 ///
-/// What to add and remove follows from this memory, not from a comparison with the kernel's
-/// tables: the kernel shows some routes otherwise than they were given, and a comparison would
-/// add and remove them for ever.
+/// The routes to add and to remove follow from this list, not from a comparison with the kernel's
+/// tables. The kernel lists some routes differently from how they were added, so that a comparison
+/// would add and remove them forever.
 pub(super) struct Mirror {
-    /// What the routes of each table carry.
+    /// The metrics of the routes of each table.
     windows: BTreeMap<u32, MarkedRoute>,
-    /// Of a fragmenter.
+    /// The index of the fragmenter's device.
     device: Option<u32>,
     made: BTreeMap<Identity, Made>,
 }
 
-/// Routes of the main table that may be read besides those that are copied.
+/// How many routes that are not copied may be read from the main table, in addition to the copied
+/// ones.
 const UNCOUNTED: usize = 100;
 
 /// A route's whole message.
 type Identity = Vec<u8>;
 
-/// A copy and what stands in the kernel for it.
+/// A copy, and the route that the kernel has for it.
 struct Made {
-    /// The copy, or the `throw` route in place of a copy that the kernel refused.
+    /// The copy, or the `throw` route if the kernel refused the copy.
     route: RouteMessage,
     /// The kernel refused the copy itself.
     refused: bool,
 }
 
-/// What a table can hold once (but for different next hops): its number, family, prefix, type of
-/// service and metric.
+/// The parts of a route by which the kernel distinguishes the routes of a table, apart from the
+/// next hop: the table's number, family, prefix, type of service and metric.
 type Key = (u32, u8, u8, u8, Vec<u8>, u32);
 
 impl Mirror {
@@ -57,7 +58,7 @@ impl Mirror {
         self.device.is_some()
     }
 
-    /// Other tables and windows; the next update carries it out.
+    /// Sets the tables and their metrics. The next update changes the kernel's tables.
     pub fn set_windows(&mut self, windows: BTreeMap<u32, MarkedRoute>) {
         self.windows = windows;
     }
@@ -67,7 +68,7 @@ impl Mirror {
         self.windows.keys().copied()
     }
 
-    /// Fails where one of the tables has a route at all: ours have been removed before.
+    /// Fails if one of the tables has any route. Midspan's own routes have been removed before.
     pub fn refuse_foreign_routes(&self, tables: &Tables) -> Result<(), InitialWindowError> {
         for &table in self.windows.keys() {
             let (found, _) = tables.some_routes(Which::Table(table), 1)?;
@@ -78,20 +79,20 @@ impl Mirror {
         Ok(())
     }
 
-    /// Nothing stands in the kernel any more.
+    /// The kernel's tables are empty now.
     pub fn forget(&mut self) {
         self.made.clear();
     }
 
-    /// The next update tries again what the kernel refused before.
+    /// The next update tries the refused copies again.
     pub fn retry_refused(&mut self) {
         for made in self.made.values_mut() {
             made.refused = false;
         }
     }
 
-    /// Brings the tables in line with the main table; `None`, and nothing is changed, where that
-    /// takes more than `limit` copies.
+    /// Makes the tables follow the main table. If that takes more than `limit` copies, returns
+    /// `None` and changes nothing.
     pub fn update(
         &mut self,
         tables: &Tables,
@@ -103,8 +104,8 @@ impl Mirror {
         let present: BTreeSet<Key> = tables.routes(OUR_ROUTES)?.iter().map(key).collect();
         let mut done = Refreshed::default();
         let stale = self.take_stale(&wanted, &present);
-        // A throw route would hide the copy that is about to be added in its place; any other
-        // old route stays until the new one is there.
+        // A throw route would hide the new copy of the same route, and is removed first. Every
+        // other old route stays until the new one is there.
         let (throws, others): (Vec<_>, Vec<_>) = stale
             .into_iter()
             .partition(|route| *route == throw_route(route));
@@ -124,14 +125,14 @@ impl Mirror {
         Ok(Some(done))
     }
 
-    /// `None` where there are more than `limit`: no more of a long table is read than that.
+    /// Returns `None` if there are more than `limit`. No more of a long table is read.
     fn wanted(
         &self,
         tables: &Tables,
         limit: usize,
     ) -> Result<Option<BTreeMap<Identity, RouteMessage>>, InitialWindowError> {
         let most = limit / self.windows.len().max(1);
-        // Routes that are not copied do not count, and are few.
+        // Routes that are not copied do not count towards the limit, and are few.
         let (routes, were_more) = tables.some_routes(tables::MAIN, most + UNCOUNTED)?;
         let main: Vec<&RouteMessage> = routes
             .iter()
@@ -154,8 +155,9 @@ impl Mirror {
         Ok(Some(wanted))
     }
 
-    /// Forgets what is no longer wanted, what is to be tried again, and what has gone from the
-    /// kernel's tables; returns what of it may still be there.
+    /// Removes from the list the copies that are no longer needed, that are to be tried again, or
+    /// that are no longer in the kernel's tables. Returns the routes that may still be in the
+    /// kernel's tables.
     fn take_stale(
         &mut self,
         wanted: &BTreeMap<Identity, RouteMessage>,
@@ -175,7 +177,7 @@ impl Mirror {
     }
 }
 
-/// Adds a copy, or where the kernel refuses it a `throw` route in its place.
+/// Adds a copy. If the kernel refuses it, adds a `throw` route instead.
 fn make(tables: &Tables, copy: RouteMessage) -> Result<Made, InitialWindowError> {
     match tables.add_route(&copy) {
         Ok(()) => Ok(Made {
@@ -194,7 +196,7 @@ fn make(tables: &Tables, copy: RouteMessage) -> Result<Made, InitialWindowError>
     }
 }
 
-/// A route through a gateway needs the route that leads to the gateway.
+/// A route through a gateway comes after the route that leads to the gateway.
 fn wanted_in_order(
     wanted: BTreeMap<Identity, RouteMessage>,
 ) -> impl Iterator<Item = (Identity, RouteMessage)> {
@@ -204,7 +206,8 @@ fn wanted_in_order(
     direct.into_iter().chain(gateways)
 }
 
-/// The routes that the kernel itself makes to the fragmenter's device are no way to anywhere.
+/// Whether the route is one that the kernel itself made for the fragmenter's device; such routes
+/// lead nowhere else.
 fn leads_through(route: &RouteMessage, device: u32) -> bool {
     route.attributes.contains(&RouteAttribute::Oif(device))
 }
@@ -219,7 +222,7 @@ fn identity_differs(of: &Identity, route: &RouteMessage) -> bool {
     *of != identity(route)
 }
 
-/// The names by which a route is known, of any route.
+/// The keys of a route, for any route.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn names(route: &RouteMessage) {
     let (identity, key) = (identity(route), key(route));

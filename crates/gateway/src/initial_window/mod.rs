@@ -1,20 +1,21 @@
-//! The initial congestion window, and the MTU, of connections that carry a mark.
+//! The initial congestion window, and the MTU, of connections that have a mark.
 //!
-//! Linux has no socket option for it. A route has one (`initcwnd` of `ip-route(8)`), and a mark on
-//! a listener or on a socket that connects (`SO_MARK`) chooses by which table its packets are
-//! routed (`ip-rule(8)`). So each initial window gets a mark, a rule and a table; the table is a
-//! copy of the main one whose routes carry `initcwnd`. In the same way a mark can lead to routes
-//! with a larger, locked MTU ([`MarkedRoute`]): TCP's segments then leave in IP fragments.
+//! Linux has no socket option for the initial window. A route has one (`initcwnd` of
+//! `ip-route(8)`), and the mark of a listener or of a connecting socket (`SO_MARK`) selects the
+//! table by which its packets are routed (`ip-rule(8)`). Therefore each initial window gets a mark,
+//! a rule and a table. The table is a copy of the main table, and its routes have `initcwnd`. In
+//! the same way a mark can lead to routes with a larger, locked MTU ([`MarkedRoute`]): TCP's
+//! segments then leave in IP fragments.
 //!
-//! The copy is exact where it matters: what cannot be copied (an unreachable destination, an
-//! encapsulation that is not understood, a route through an interface that is down) becomes a
-//! `throw` route, which sends the lookup on to the main table. So a marked connection is routed as
-//! any other, at worst without its initial window. Destinations on this machine itself are in the
-//! table `local`, which comes first, and are never affected.
+//! A marked connection is routed like any other; in the worst case it has no initial window. Some
+//! routes cannot be copied: an unreachable destination, an unknown encapsulation, a route through
+//! an interface that is down. Such a route becomes a `throw` route, after which the kernel
+//! continues the lookup in the main table. Destinations on this machine itself are in the table
+//! `local`, which comes first, and are never affected.
 //!
-//! Everything made here carries the routing protocol number [`PROTOCOL`](crate::PROTOCOL) (`ip route show table
-//! all proto 77`), and nothing without that number is ever removed. All of it needs
-//! `CAP_NET_ADMIN` of the network namespace.
+//! Each rule and route has the routing protocol number [`PROTOCOL`](crate::PROTOCOL) (`ip route
+//! show table all proto 77`), and no rule or route without that number is ever removed. The process
+//! needs `CAP_NET_ADMIN` in the network namespace.
 
 pub(crate) mod copy;
 mod marks;
@@ -39,44 +40,44 @@ use mirror::Mirror;
 use rustix::io::Errno;
 use tables::Tables;
 
-/// Most routes that are copied, all tables together. Beyond it there are no copies at all, and no
-/// rules that lead to them: a route that is out of date would lead to a wrong place.
+/// The largest number of copied routes, all tables together. Beyond it there are no copies and no
+/// rules that lead to them, because an outdated route would lead to a wrong place.
 pub const ROUTE_LIMIT: usize = 10_000;
 
-/// Once there were more, copies are made again where so many are enough.
+/// After the limit was exceeded, copies are made again when at most this many are needed.
 const RESUME_LIMIT: usize = ROUTE_LIMIT - ROUTE_LIMIT / 10;
 
-/// After so many updates in a row that failed, no copy is believed any more.
+/// After this number of failed updates in a row, all copies are removed.
 const FAILURES: u32 = 3;
 
-/// Where marks, rules and tables are taken from.
+/// The numbers that marks, rules and tables use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
-    /// The bits of a packet's mark that are ours.
+    /// The bits of a packet's mark that belong to Midspan.
     pub marks: MarkField,
-    /// Number of the first routing table; further initial windows take the numbers that follow.
+    /// Number of the first routing table. Further initial windows use the next numbers.
     pub table: u32,
-    /// Priority of the rules; those before them in `ip rule` decide first.
+    /// Priority of the rules. Rules before them in `ip rule` decide first.
     pub priority: u32,
 }
 
 /// Why initial windows cannot be set.
 #[derive(Debug, Error)]
 pub enum InitialWindowError {
-    /// More values than the mark field has.
+    /// There are more values than marks in the field.
     #[error(
         "{wanted} different initial windows need as many marks, and the field {mask:#010x} has \
          {possible}: widen marks.mask, or use fewer different values"
     )]
     TooManyWindows {
-        /// Different initial windows.
+        /// The number of different initial windows.
         wanted: usize,
-        /// Marks that exist.
+        /// The number of marks in the field.
         possible: u32,
-        /// Bits of the mark.
+        /// The bits of the field.
         mask: u32,
     },
-    /// The table has routes of somebody else.
+    /// The table has routes of another program.
     #[error(
         "routing table {table} has routes that are not Midspan's: choose another one with \
          marks.table"
@@ -106,7 +107,7 @@ pub enum InitialWindowError {
     /// Changes of routes cannot be watched.
     #[error("cannot watch the routing tables: {0}")]
     Watch(#[source] io::Error),
-    /// Whether another process has the same tables cannot be found out.
+    /// Midspan cannot find out whether another process has the same tables.
     #[error("cannot make sure that no other Midspan uses the same tables: {0}")]
     Claim(#[source] io::Error),
 }
@@ -121,58 +122,58 @@ impl From<NetlinkError> for InitialWindowError {
     }
 }
 
-/// What a [`refresh`](InitialWindows::refresh) did.
+/// The changes that a [`refresh`](InitialWindows::refresh) made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Refreshed {
     /// Rules and routes added.
     pub added: usize,
     /// Rules and routes removed.
     pub removed: usize,
-    /// Routes that cannot be copied now; their destinations go without an initial window.
+    /// Routes that cannot be copied now. Connections to their destinations have no initial window.
     pub not_copied: usize,
 }
 
-/// Which window has which mark.
+/// The mark of each window.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Places(Vec<(u8, MarkedRoute)>);
 
-/// Initial windows in force; all is removed when this value goes.
+/// Initial windows in force. Dropping this value removes them.
 ///
 /// The caller waits until [`changes`](Self::changes) is readable and then calls
-/// [`refresh`](Self::refresh), and does so every some ten seconds anyway, since a notification
-/// can be lost and another program may remove what is ours.
+/// [`refresh`](Self::refresh). It also calls `refresh` about every ten seconds, because a
+/// notification can be lost, and another program may remove Midspan's rules and routes.
 pub struct InitialWindows {
     place: Place,
-    /// Group and segments, in the order of tables and marks.
+    /// Group and metrics of each mark, in the order of tables and marks.
     windows: Vec<(u8, MarkedRoute)>,
     mirror: Mirror,
     tables: Tables,
     watch: RouteWatch,
-    /// There are no rules and copies for the time being.
+    /// Whether rules and copies are removed for the time being.
     suspended: bool,
     /// Updates in a row that have failed.
     failures: u32,
-    /// Tells other processes of this network namespace that the tables are in use.
+    /// Other processes of this network namespace see by this claim that the tables are in use.
     _claim: Claim,
 }
 
 impl InitialWindows {
     /// Puts `windows` (in segments) in force, in the network namespace of the calling thread.
-    /// What an earlier run left behind is removed first.
+    /// Leftovers of an earlier run are removed first.
     ///
     /// # Errors
-    /// See [`InitialWindowError`]; nothing stays in force then.
+    /// See [`InitialWindowError`]. After an error, nothing stays in force.
     pub fn install(place: Place, windows: &BTreeSet<u32>) -> Result<Self, InitialWindowError> {
         let windows = windows.iter().map(|window| (0, (*window).into()));
         let windows = windows.collect();
         Self::install_groups(place, &windows)
     }
 
-    /// As [`install`](Self::install), for windows each with the number of a group: connections of
-    /// different groups have different marks, though their window be the same.
+    /// Like [`install`](Self::install), for windows that each have the number of a group.
+    /// Connections of different groups have different marks, even if their window is the same.
     ///
     /// # Errors
-    /// See [`InitialWindowError`]; nothing stays in force then.
+    /// See [`InitialWindowError`]. After an error, nothing stays in force.
     pub fn install_groups(
         place: Place,
         windows: &BTreeSet<(u8, MarkedRoute)>,
@@ -180,11 +181,11 @@ impl InitialWindows {
         Self::install_through(place, windows, None)
     }
 
-    /// As [`install_groups`](Self::install_groups), where there is a fragmenter with a device of
-    /// this index.
+    /// Like [`install_groups`](Self::install_groups), with a fragmenter whose device has this
+    /// index.
     ///
     /// # Errors
-    /// See [`InitialWindowError`]; nothing stays in force then.
+    /// See [`InitialWindowError`]. After an error, nothing stays in force.
     pub fn install_through(
         place: Place,
         windows: &BTreeSet<(u8, MarkedRoute)>,
@@ -208,7 +209,7 @@ impl InitialWindows {
             device,
         );
         mirror.refuse_foreign_routes(&tables)?;
-        // Watching starts before the first look, so that no change falls between the two.
+        // Watching starts before the first read, so that every change after the read is noticed.
         let watch = RouteWatch::open().map_err(InitialWindowError::Watch)?;
         let mut installed = Self {
             place,
@@ -224,13 +225,13 @@ impl InitialWindows {
         Ok(installed)
     }
 
-    /// Other windows from now on. A mark stays with its window while that is wanted; one that is
-    /// not wanted any more stays reserved, since connections that exist carry it, until its group
-    /// needs it for another window.
+    /// Replaces the windows. A window keeps its mark as long as it is needed. The mark of a window
+    /// that is no longer needed stays reserved, because existing connections have it, until its
+    /// group needs the mark for another window.
     ///
     /// # Errors
-    /// See [`InitialWindowError`]; after `TooManyWindows` nothing has changed, after others some
-    /// copies may be missing until the next [`refresh`](Self::refresh).
+    /// See [`InitialWindowError`]. After `TooManyWindows`, nothing has changed. After other errors,
+    /// some copies may be missing until the next [`refresh`](Self::refresh).
     pub fn change_groups(
         &mut self,
         wanted: &BTreeSet<(u8, MarkedRoute)>,
@@ -247,13 +248,13 @@ impl InitialWindows {
         self.set_places(Places(windows))
     }
 
-    /// Which window has which mark now, to [go back](Self::set_places) to it.
+    /// The current mark of each window, for a later [`set_places`](Self::set_places).
     #[must_use]
     pub fn places(&self) -> Places {
         Places(self.windows.clone())
     }
 
-    /// Gives each window the mark that it had.
+    /// Gives each window the mark that it had before.
     ///
     /// # Errors
     /// See [`InitialWindowError`]; some copies may be missing until the next
@@ -270,8 +271,8 @@ impl InitialWindows {
         );
         self.windows = windows;
         self.update()?;
-        // A copy that differs from an old one in its window alone is the old one to IPv6: where
-        // that has gone with it, it is missing now.
+        // For IPv6, the kernel treats a copy that differs from an old one only in its window as the
+        // same route. Removing the old one has removed the new one too, so that it is missing now.
         self.update()?;
         Ok(())
     }
@@ -282,13 +283,13 @@ impl InitialWindows {
         self.mirror.has_device()
     }
 
-    /// How many marks are taken.
+    /// The number of marks in use.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.windows.len()
     }
 
-    /// The marks of a group, of windows that are wanted and of those that were.
+    /// The marks of a group, of current and of former windows.
     pub fn marks_of_group(&self, group: u8) -> impl Iterator<Item = u32> + '_ {
         self.windows
             .iter()
@@ -297,14 +298,13 @@ impl InitialWindows {
             .filter_map(|(_, index)| self.place.marks.value(index))
     }
 
-    /// The mark that gives a connection this initial window; `None` where it was not among those
-    /// installed.
+    /// The mark that gives a connection this initial window; `None` if the window is not installed.
     #[must_use]
     pub fn mark(&self, window: u32) -> Option<u32> {
         self.mark_of_group(0, window)
     }
 
-    /// The same in one of the [groups](Self::install_groups).
+    /// Like [`mark`](Self::mark), for one of the [groups](Self::install_groups).
     #[must_use]
     pub fn mark_of_group(&self, group: u8, route: impl Into<MarkedRoute>) -> Option<u32> {
         let wanted = (group, route.into());
@@ -312,23 +312,23 @@ impl InitialWindows {
         self.place.marks.value(u32::try_from(index).ok()?)
     }
 
-    /// Readable when routes or rules have changed; not before the last refresh.
+    /// Readable when routes or rules have changed since the last refresh.
     #[must_use]
     pub fn changes(&self) -> BorrowedFd<'_> {
         self.watch.descriptor()
     }
 
-    /// [`changes`](Self::changes) is no longer readable for what has changed so far. For callers
-    /// that wait a moment for more before they [`refresh`](Self::refresh).
+    /// After this, [`changes`](Self::changes) is not readable until something changes again. For
+    /// callers that wait a moment for more changes before they [`refresh`](Self::refresh).
     pub fn forget_changes(&self) {
         self.watch.forget();
     }
 
-    /// Brings the copies in line with the main table. `thorough` also tries routes again that
-    /// could not be copied before.
+    /// Makes the copies follow the main table. With `thorough`, routes that could not be copied
+    /// before are tried again.
     ///
     /// # Errors
-    /// Those of netlink; the copies may be incomplete until the next refresh.
+    /// The errors of netlink. The copies may be incomplete until the next refresh.
     pub fn refresh(&mut self, thorough: bool) -> Result<Refreshed, InitialWindowError> {
         self.watch.forget();
         if thorough {
@@ -340,20 +340,20 @@ impl InitialWindows {
             Err(_) => self.failures.saturating_add(1),
         };
         if self.failures == FAILURES {
-            // The error that is returned says why.
+            // The error that is returned contains the reason.
             let _ = self.suspend();
         }
         result
     }
 
-    /// Whether connections go without initial windows for the time being, by the main table alone:
-    /// it has more routes than are copied, or the copies cannot be kept up to date.
+    /// Whether connections have no initial windows for the time being, and use the main table
+    /// alone: the table has more routes than are copied, or the copies cannot be kept up to date.
     #[must_use]
     pub const fn is_suspended(&self) -> bool {
         self.suspended
     }
 
-    /// Removes rules and copies; they come back with an update that goes well.
+    /// Removes rules and copies. The next successful update adds them again.
     fn suspend(&mut self) -> Result<usize, InitialWindowError> {
         let removed = self.tables.remove_ours(self.place)?;
         self.mirror.forget();
@@ -395,8 +395,8 @@ impl InitialWindows {
     }
 }
 
-/// Gives each wanted window a place, in which it stays; takes over places of its group that are
-/// not wanted any more, then adds some.
+/// Gives each needed window a place, and keeps the place that it has. New windows first reuse
+/// places of their group that are no longer needed; then places are added.
 fn reassign(
     present: &[(u8, MarkedRoute)],
     wanted: &BTreeSet<(u8, MarkedRoute)>,
@@ -419,13 +419,13 @@ fn reassign(
 
 impl Drop for InitialWindows {
     fn drop(&mut self) {
-        // Nobody is left to tell; what stays is harmless without marked sockets, and the next
-        // run removes it.
+        // At a drop, an error cannot be returned. Remaining rules and routes are harmless without
+        // marked sockets, and the next run removes them.
         let _ = self.tables.remove_ours(self.place);
     }
 }
 
-/// A second run on the same table would remove what the first has set.
+/// Claims the tables. A second run on the same table would remove what the first has set.
 fn claim(place: Place) -> Result<Claim, InitialWindowError> {
     crate::claim::claim(Kind::InitialWindows, place.table)
         .map_err(InitialWindowError::Claim)?

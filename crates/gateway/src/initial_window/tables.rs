@@ -18,12 +18,12 @@ use rustix::io::Errno;
 /// The main table.
 pub(super) const MAIN: Which = Which::Table(RouteHeader::RT_TABLE_MAIN as u32);
 
-/// A configured route, not one the kernel learned for one destination.
+/// Whether the route is configured. The kernel itself adds other routes for single destinations.
 pub(crate) fn is_configured(route: &RouteMessage) -> bool {
     !route.header.flags.contains(RouteFlags::Cloned)
 }
 
-/// A netlink connection for the work on tables.
+/// A netlink connection for changes of the tables.
 pub(super) struct Tables(Netlink);
 
 impl Tables {
@@ -36,7 +36,8 @@ impl Tables {
         routes(&self.0, which)
     }
 
-    /// The same, so many of each family at most; whether there were more.
+    /// Like [`routes`](Self::routes), with at most this number of routes of each family. Also
+    /// returns whether there were more.
     pub fn some_routes(
         &self,
         which: Which,
@@ -46,7 +47,7 @@ impl Tables {
     }
 
     pub fn add_route(&self, route: &RouteMessage) -> Result<(), NetlinkError> {
-        // Append: two routes may differ in nothing but their next hop.
+        // Append, because two routes may differ only in their next hop.
         let flags = NLM_F_CREATE | NLM_F_APPEND;
         let result = self.0.change(
             || "copy a route".to_owned(),
@@ -59,7 +60,7 @@ impl Tables {
         }
     }
 
-    /// Removes a route; `false` where it was gone already.
+    /// Removes a route; returns `false` if it did not exist any more.
     pub fn remove_route(&self, route: &RouteMessage) -> Result<bool, NetlinkError> {
         let result = self.0.change(
             || "remove the copy of a route".to_owned(),
@@ -69,7 +70,7 @@ impl Tables {
         unless_gone(result)
     }
 
-    /// Adds those rules of ours that are missing: from each mark to its table. Returns how many.
+    /// Adds Midspan's missing rules, which lead from each mark to its table. Returns their number.
     pub fn ensure_rules(
         &self,
         place: Place,
@@ -94,12 +95,12 @@ impl Tables {
         Ok(added)
     }
 
-    /// Removes all rules and routes of ours that belong to `place`, as far as possible; returns
-    /// how many.
+    /// Removes all rules and routes of Midspan that belong to `place`, as far as possible; returns
+    /// their number.
     pub fn remove_ours(&self, place: Place) -> Result<usize, InitialWindowError> {
         let tables = place.table..=place.table.saturating_add(place.marks.count() - 1);
         let mut results = Vec::new();
-        // Rules first, so that nothing leads to a half-empty table.
+        // Rules first, so that no rule leads to a half-empty table.
         for family in families() {
             let rules = rules(&self.0, family)?.into_iter();
             results.extend(
@@ -133,12 +134,12 @@ impl Tables {
     }
 }
 
-/// Removes all routes of ours, whatever their table; how many that were.
+/// Removes all routes of Midspan, from all tables; returns their number.
 pub(crate) fn remove_all_routes(netlink: &Netlink) -> Result<usize, NetlinkError> {
     let mut removed = 0;
     for route in &routes(netlink, OUR_ROUTES)? {
         let route = match route.header.kind {
-            // As it was given.
+            // In the form in which the route was added.
             RouteType::Local => route.clone(),
             _ => removable(route),
         };
@@ -152,7 +153,8 @@ pub(crate) fn remove_all_routes(netlink: &Netlink) -> Result<usize, NetlinkError
     Ok(removed)
 }
 
-/// A route as the kernel shows it, in the form in which it can be removed.
+/// Converts a route from the form in which the kernel lists it to the form in which it can be
+/// removed.
 fn removable(route: &RouteMessage) -> RouteMessage {
     match route.header.kind {
         RouteType::Unicast => configured(route),

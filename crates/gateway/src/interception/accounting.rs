@@ -1,7 +1,7 @@
-//! `net.netfilter.nf_conntrack_acct`: on while flows that pass untouched are measured.
+//! `net.netfilter.nf_conntrack_acct`: on while connections that pass untouched are measured.
 //!
-//! What it was stands in the comment of an empty nftables table, so that a later run can set it
-//! back if this one is killed.
+//! The former value is in the comment of an empty nftables table, so that a later run can restore
+//! it if this run is killed.
 
 use std::fs;
 use std::io;
@@ -11,13 +11,14 @@ use super::rules;
 use midspan_linux::nftables;
 
 const FILE: &str = "/proc/sys/net/netfilter/nf_conntrack_acct";
-/// What the name of the table ends with.
+/// The ending of the table's name.
 pub(crate) const SUFFIX: &str = "_accounting";
 
-/// Connection tracking counts bytes; as before when this value goes, if this process changed it.
+/// Connection tracking counts bytes. When this value is dropped, the parameter is restored if this
+/// process changed it.
 #[derive(Debug, Default)]
 pub struct Accounting {
-    /// The table that says so, if it was changed.
+    /// The table with the former value, if this process changed the parameter.
     table: Option<String>,
 }
 
@@ -25,18 +26,19 @@ impl Accounting {
     /// The parameter's name.
     pub const NAME: &str = "net.netfilter.nf_conntrack_acct";
 
-    /// Switches it on, in the network namespace of the calling thread, if it is off; whether this
-    /// changed anything. `table` is the name of the interception's own table.
+    /// Switches the parameter on, in the network namespace of the calling thread, if it is off;
+    /// returns whether it was off. `table` is the name of the interception's own table.
     ///
     /// # Errors
-    /// It is off and cannot be changed.
+    /// The parameter is off and cannot be changed.
     pub fn switch_on(&mut self, table: &str) -> io::Result<bool> {
         if is_on() {
             return Ok(false);
         }
         let table = format!("{table}{SUFFIX}");
         let comment = own_tables::comment(&[Parameter::AccountingWasOff]);
-        // First the note: there is no moment at which a crash would leave it on for ever.
+        // The table comes first, so that a crash at any moment leaves a note by which the next run
+        // can restore the parameter.
         let text = format!(
             "{}table inet {table} {{\n\tcomment \"{comment}\"\n}}\n",
             rules::removal(&table)
@@ -55,7 +57,7 @@ impl Accounting {
             return;
         };
         switch_off();
-        // Nobody is left to tell; the next run removes it.
+        // At a drop, an error cannot be returned. The next run removes the table.
         let _ = nftables::apply(&rules::removal(&table));
     }
 }
@@ -66,7 +68,7 @@ impl Drop for Accounting {
     }
 }
 
-/// Switches it off, as far as this process may.
+/// Switches the parameter off, as far as this process may.
 pub(crate) fn switch_off() {
     let _ = fs::write(FILE, "0");
 }

@@ -1,11 +1,12 @@
-//! Whether the tables are still as they were put: pure.
+//! Decides whether the tables are still as Midspan put them. Without I/O.
 
 use midspan_linux::nftables::Generation;
 
-/// The tables as the kernel showed them when they were put, and the number that the host's ruleset
-/// had when they were last seen to be so.
+/// The tables as the kernel listed them when they were put, and the number of the host's ruleset
+/// when the tables were last seen unchanged.
 ///
-/// The number only spares a look: where it is not told, the tables are listed and compared.
+/// The number only saves reading the tables. If the kernel does not report it, the tables are
+/// listed and compared.
 #[derive(Debug, Default)]
 pub struct AsPut {
     shown: Vec<Option<String>>,
@@ -13,13 +14,14 @@ pub struct AsPut {
 }
 
 impl AsPut {
-    /// They are about to be put; until that has gone well, nothing is known of them.
+    /// The tables are about to be put. Until that has succeeded, their state is unknown.
     pub fn forget(&mut self) {
         *self = Self::default();
     }
 
-    /// They were put, and the kernel showed them so. Returns whether that can be taken for what
-    /// was put; somebody else may have changed them before they were listed.
+    /// The tables were put, and the kernel listed them as `shown`. Returns whether `shown` can be
+    /// treated as the tables that were put. It cannot if another program may have changed them
+    /// before they were listed.
     pub fn handle_put(&mut self, generation: Generation, shown: Vec<Option<String>>) -> bool {
         if generation == Generation::OthersChanged {
             return false;
@@ -29,14 +31,14 @@ impl AsPut {
         true
     }
 
-    /// Whether they are as they were put, as far as the number of the ruleset tells; where it is
-    /// another or is not told, the tables must be [listed](Self::handle_list).
+    /// Whether the number of the ruleset proves that the tables are as they were put. If the number
+    /// has changed or is missing, the tables must be [listed](Self::handle_list).
     pub fn is_known(&self, number: Option<u32>) -> bool {
         number.is_some() && number == self.seen
     }
 
-    /// They were listed, after the ruleset's number was asked for. Returns whether they are as they
-    /// were put.
+    /// The tables were listed, after the ruleset's number was read. Returns whether they are as
+    /// they were put.
     pub fn handle_list(&mut self, number: Option<u32>, tables: &[Option<String>]) -> bool {
         let same = tables == self.shown;
         self.seen = number.filter(|_| same);

@@ -1,17 +1,17 @@
-//! Hosts whose new connections pass untouched, as sets and rules: pure.
+//! Hosts whose new connections pass untouched, as sets and rules. Without I/O.
 
 use std::fmt::Write;
 
 use midspan_linux::netlink::Prefix;
 
-/// The prefixes of each family; a prefix of length 0 stands for the whole family.
+/// The prefixes of each family. A prefix of length 0 is the whole family.
 pub struct Bypass {
     families: [Family; 2],
 }
 
 struct Family {
     name: &'static str,
-    /// Of addresses in nft's headers and sets.
+    /// The name of the addresses' header in nft's expressions.
     header: &'static str,
     all: bool,
     prefixes: Vec<String>,
@@ -42,14 +42,15 @@ impl Bypass {
         with_set.map(|family| format!("bypass_{}", family.name))
     }
 
-    /// The sets that [`rules`](Self::rules) ask.
+    /// The sets that [`rules`](Self::rules) read.
     pub fn sets(&self) -> String {
         let mut text = String::new();
         for family in &self.families {
             if family.prefixes.is_empty() {
                 continue;
             }
-            // Writing to a string does not fail. Prefixes within others are allowed by auto-merge.
+            // Writing to a string does not fail. With auto-merge, a prefix may be within another
+            // one.
             let _ = writeln!(
                 text,
                 "\tset bypass_{0} {{\n\t\ttype {0}_addr; flags interval; auto-merge;\n\t\t\
@@ -61,7 +62,7 @@ impl Bypass {
         text
     }
 
-    /// The first rules of the chain that takes connections.
+    /// The first rules of the chain that intercepts connections.
     pub fn rules(&self) -> Vec<String> {
         let mut rules = Vec::new();
         for Family {

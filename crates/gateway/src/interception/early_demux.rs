@@ -1,15 +1,16 @@
 //! `net.ipv4.tcp_early_demux`: off while connections are intercepted.
 //!
-//! With it, the kernel looks for a packet's socket before it routes the packet (for IPv6 too),
-//! and does not forward one that has a socket. So a client that uses its port again within a
-//! minute after its last connection to the same server would not get through, since the socket of
-//! that connection still waits. Routers gain by having it off; see the kernel's `ip-sysctl`.
+//! With early demultiplexing, the kernel looks for a packet's socket before it routes the packet
+//! (for IPv6 too), and does not forward a packet that has a socket. A client may use its port again
+//! within a minute after its last connection to the same server. The socket of that connection
+//! still waits, and the client's SYN would not be forwarded. Routers gain by switching early
+//! demultiplexing off; see the kernel's `ip-sysctl`.
 
 use std::fs;
 
 const FILE: &str = "/proc/sys/net/ipv4/tcp_early_demux";
 
-/// The parameter, and what it was.
+/// The parameter, with its former value.
 #[derive(Debug)]
 pub struct EarlyDemux {
     was_on: bool,
@@ -19,29 +20,29 @@ impl EarlyDemux {
     /// The parameter's name.
     pub const NAME: &str = "net.ipv4.tcp_early_demux";
 
-    /// As it is; nothing is changed yet.
+    /// Reads the parameter, and changes nothing yet.
     pub fn read() -> Self {
         Self {
             was_on: Self::is_on(),
         }
     }
 
-    /// What it was before this process changed it.
+    /// Whether the parameter was on before this process changed it.
     pub const fn was_on(&self) -> bool {
         self.was_on
     }
 
-    /// Leaves it as it is.
+    /// A value for a process that does not change the parameter.
     pub const fn leave() -> Self {
         Self { was_on: false }
     }
 
-    /// Whether it is on.
+    /// Whether the parameter is on now.
     pub fn is_on() -> bool {
         fs::read_to_string(FILE).is_ok_and(|text| text.trim() != "0")
     }
 
-    /// Switches it off, if it is on and as far as this process may; whether it did.
+    /// Switches the parameter off, if it is on, as far as this process may. Returns whether it did.
     pub fn switch_off(&mut self) -> bool {
         if !Self::is_on() {
             return false;
@@ -52,12 +53,12 @@ impl EarlyDemux {
         succeeded
     }
 
-    /// Switches it on.
+    /// Switches the parameter on.
     pub fn switch_on() {
         write("1");
     }
 
-    /// As it was.
+    /// Restores the former value.
     pub fn restore(&self) {
         if self.was_on {
             write("1");
@@ -65,7 +66,7 @@ impl EarlyDemux {
     }
 }
 
-/// Where it fails, rules make up for it.
+/// If writing fails, rules make up for it (`Machine::early_demux`).
 fn write(value: &str) {
     let _ = fs::write(FILE, value);
 }

@@ -1,4 +1,4 @@
-//! What interception needs of a kernel, tried one by one.
+//! The features of a kernel that interception needs, tried one by one.
 
 use std::io;
 
@@ -9,20 +9,20 @@ use midspan_linux::netlink::Netlink;
 use midspan_linux::nftables;
 use midspan_linux::routing::usable_families;
 
-/// One thing that a kernel may lack.
+/// A feature that a kernel may lack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Feature {
-    /// What it is.
+    /// The name of the feature.
     pub name: &'static str,
-    /// What was found, or why it cannot be used.
+    /// How the feature is provided, or why it cannot be used.
     pub found: Result<String, String>,
-    /// What to do where it is missing.
+    /// What to do if the feature is missing.
     pub mend: &'static str,
-    /// Without it, nothing can be intercepted.
+    /// Without this feature, nothing can be intercepted.
     pub is_needed: bool,
 }
 
-/// Rules that ask for one thing each: name, rules, the kernel's option.
+/// Rules that need one feature each: its name, the rules, the kernel's option.
 const EXPRESSIONS: [(&str, &str, &str); 7] = [
     (
         "nf_tables",
@@ -69,8 +69,8 @@ const EXPRESSIONS: [(&str, &str, &str); 7] = [
 
 const TABLE: &str = "midspan_features";
 
-/// Tries everything, and leaves rules and routes behind: for a network namespace of its own, with
-/// `lo` set up.
+/// Tries all features, and leaves rules and routes behind. Meant for a network namespace of its
+/// own, in which `lo` is set up.
 #[must_use]
 pub fn features(place: &Place) -> Vec<Feature> {
     let mut features: Vec<Feature> = EXPRESSIONS
@@ -138,12 +138,12 @@ fn queue(place: &Place) -> Result<String, String> {
 fn conntrack_timeouts(place: &Place) -> Result<String, String> {
     match timeouts::are_possible(place) {
         Ok(true) => Ok(format!(
-            "entries of sessions go {} s after their end",
+            "entries of sessions are removed {} s after their end",
             timeouts::ENDED_SECONDS
         )),
         Ok(false) => {
-            let missing = "neither the kernel nor nft has them: the two entries of each session stay \
-                           as long as the host's (two minutes) after its end";
+            let missing = "neither the kernel nor nft supports them: after its end, each session \
+                           keeps two entries for the host's time (two minutes by default)";
             Err(missing.to_owned())
         }
         Err(error) => Err(error.to_string()),
@@ -159,7 +159,7 @@ fn routing(place: &Place) -> Result<String, String> {
         .map_err(|error| error.to_string())
 }
 
-/// The rules of a listener as they would be in force.
+/// The complete rules of a listener.
 fn whole(place: &Place) -> Result<String, String> {
     let marks = Marks::new(place.marks, 1, 0).map_err(|error| error.to_string())?;
     let plan = Plan {
@@ -182,7 +182,7 @@ fn whole(place: &Place) -> Result<String, String> {
         early_demux_was: true,
     };
     nftables::apply(&rules::ruleset(&plan, &marks, machine, true))
-        .map(|()| "taken by the kernel".to_owned())
+        .map(|()| "accepted by the kernel".to_owned())
         .map_err(|error| one_line(&error.to_string()))
 }
 

@@ -1,14 +1,16 @@
-//! Pairs of networks whose new connections pass untouched for a while, as sets and rules: pure but
-//! for the clock. The kernel forgets each when its time is over. Where the rules are replaced as a
-//! whole, they have what is left of each time; a new pair alone is added to its set, since replacing
-//! the rules forgets which connections are being opened.
+//! Pairs of networks whose new connections pass untouched for a while, as sets and rules. Without
+//! I/O, apart from the clock.
+//!
+//! The kernel removes each pair when its time is over. Rules that replace the former ones as a
+//! whole contain the rest of each pair's time. A single new pair is added to its set instead,
+//! because replacing the rules would lose the sets of connections that are being opened.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use midspan_linux::netlink::Prefix;
 
-/// Most pairs; the oldest give way.
+/// The largest number of pairs. New pairs replace the oldest.
 pub const LEFT_ALONE_LIMIT: usize = 1024;
 /// The sets, the headers of their families, and the type of their addresses.
 pub(super) const SETS: [(&str, &str, &str); 2] = [
@@ -25,12 +27,12 @@ pub struct Pair {
     pub server: Prefix,
 }
 
-/// Pairs that are left alone, each until its time.
+/// Pairs that are left alone, each until an instant.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeftAlone(Vec<(Pair, Instant)>);
 
 impl LeftAlone {
-    /// These, too, for so long from now on; a pair of two families is left out.
+    /// Adds `pairs`, which are left alone for `time` from `now`. A pair of two families is ignored.
     pub fn add(&mut self, pairs: &[Pair], now: Instant, time: Duration) {
         self.0.retain(|(_, until)| *until > now);
         for pair in pairs {
@@ -48,14 +50,14 @@ impl LeftAlone {
         }
     }
 
-    /// How many there are.
+    /// The number of pairs.
     #[must_use]
     pub fn count(&self, now: Instant) -> usize {
         self.0.iter().filter(|(_, until)| *until > now).count()
     }
 
-    /// The text for `nft -f` that adds to the sets of a table in force those of `pairs` that are
-    /// left alone: anew where they are there already, so that their time begins again.
+    /// The text for `nft -f` that adds those of `pairs` that are left alone to the sets of a table
+    /// in force. A pair that is already in a set is replaced, so that its time begins again.
     pub(super) fn additions(&self, pairs: &[Pair], table: &str, now: Instant) -> String {
         let mut text = String::new();
         for (pair, until) in self.0.iter().filter(|(pair, _)| pairs.contains(pair)) {
@@ -67,7 +69,8 @@ impl LeftAlone {
             };
             let pair = text_of(pair);
             let left = until.saturating_duration_since(now).as_millis().max(1);
-            // Deleting what is not there would be an error; adding what is there is none.
+            // Deleting a missing element is an error, and adding an existing element is not.
+            // Therefore the element is added, deleted and added again.
             let _ = write!(
                 text,
                 "add element inet {table} {set} {{ {pair} }}\n\
@@ -78,7 +81,7 @@ impl LeftAlone {
         text
     }
 
-    /// The sets that [`rules`] ask.
+    /// The sets that [`rules`] read.
     pub(super) fn sets(&self, now: Instant) -> String {
         let mut text = String::new();
         for (set, header, address) in SETS {
@@ -106,7 +109,7 @@ impl LeftAlone {
     }
 }
 
-/// Rules of the chain that takes connections, before it does.
+/// Rules of the chain that intercepts connections, in front of the rules that intercept.
 pub(super) fn rules(syn: &str) -> impl Iterator<Item = String> {
     SETS.into_iter()
         .map(move |(set, ip, _)| format!("{syn} {ip} saddr . {ip} daddr @{set} return"))
@@ -157,7 +160,7 @@ mod tests {
         assert_eq!(left_alone.count(later), 2);
         let end = now + Duration::from_secs(10);
         assert!(!left_alone.sets(end).contains("192.0.2.1"));
-        // Anew, it is there once.
+        // A pair that is added twice is there once.
         left_alone.add(&[four, four], end, Duration::from_secs(1));
         assert_eq!(left_alone.0.len(), 2);
     }

@@ -1,5 +1,5 @@
-//! Marked packets are for this machine, whatever their destination: rules and a table with one
-//! route each (`ip rule add fwmark …`, `ip route add local default dev lo table …`).
+//! Delivers marked packets to this machine, whatever their destination: rules, and a table with one
+//! route for each family (`ip rule add fwmark …`, `ip route add local default dev lo table …`).
 
 use rtnetlink::packet_core::NLM_F_CREATE;
 use rtnetlink::packet_route::route::{
@@ -17,7 +17,7 @@ use midspan_linux::routing::{
     Which, families, family_name, is_same_rule, routes, rule_table, rules, unless_gone,
 };
 
-/// Adds what is missing in these families; how many rules and routes that was.
+/// Adds the missing rules and routes of these families; returns their number.
 pub fn ensure(
     netlink: &Netlink,
     place: &Place,
@@ -58,7 +58,7 @@ pub fn ensure(
     Ok(added)
 }
 
-/// Removes rules of ours that lead to the table for other marks than these.
+/// Removes Midspan's rules that lead to the table for other marks than these.
 pub fn remove_other_marks(
     netlink: &Netlink,
     place: &Place,
@@ -99,7 +99,7 @@ fn remove_rule(
     ))
 }
 
-/// Removes all rules and routes of ours that lead to the table; how many that were.
+/// Removes all rules and routes of Midspan that lead to the table; returns their number.
 pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
     let mut removed = 0;
     for family in families() {
@@ -123,7 +123,7 @@ pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
     Ok(removed)
 }
 
-/// Whether somebody else has routes in the table.
+/// Whether another program has routes in the table.
 pub fn is_table_taken(netlink: &Netlink, place: &Place) -> Result<bool, NetlinkError> {
     let routes = routes(netlink, Which::Table(place.routing_table))?;
     Ok(routes.iter().any(|route| !is_ours(route)))

@@ -1,23 +1,24 @@
-//! Taking TCP connections that this machine forwards: rules, routes and marks.
+//! Intercepting TCP connections that this machine forwards: rules, routes and marks.
 //!
-//! The way of a packet, hook by hook:
+//! The path of a packet, hook by hook:
 //!
 //! | packet | hook | what happens |
 //! | --- | --- | --- |
-//! | SYN of a client | `forward`, behind the host's filter | chosen by interface, addresses and ports; marked; into the queue, where the relay decides |
-//! | the same SYN, let go by the relay | `output`, `prerouting` of `lo` | sent again by the relay with its listener's mark, which a rule routes to `lo`; there `tproxy` gives it to the listener |
-//! | later packets of the client | `prerouting` | their socket is found; conntrack zone; marked, so that a rule routes them to this machine |
-//! | packets of the server | `prerouting` | the same, with the zone that the server leg's conntrack entry has |
-//! | packets of both legs | `output` | conntrack zone by the socket's mark |
+//! | SYN of a client | `forward`, after the host's filter | chosen by interface, addresses and ports; marked; put into the queue, where the relay decides |
+//! | the same SYN, released by the relay | `output`, `prerouting` of `lo` | sent again by the relay with its listener's mark, which a rule routes to `lo`; there `tproxy` gives it to the listener |
+//! | later packets of the client | `prerouting` | a rule finds their socket, sets the zone of connection tracking, and marks them, so that they are routed to this machine |
+//! | packets of the server | `prerouting` | the same, with the zone of the server leg |
+//! | packets of both legs | `output` | the socket's mark selects the zone of connection tracking |
 //! | a SYN that the relay refuses | `forward` | answered with a RST |
-//! | a SYN that the relay lets pass, or that finds no relay | `forward` | goes on as if nothing had happened |
-//! | a client's answer to a server whose own answer has not come by | `forward` | where the relay asked for it: into the queue, so that the relay learns of the asymmetric route |
+//! | a SYN that the relay lets pass, or that arrives while no relay runs | `forward` | forwarded as if Midspan were absent |
+//! | a client's ACK to a server whose SYN-ACK has not passed this machine | `forward` | if the relay watches the connection: put into the queue, so that the relay detects the asymmetric route |
 //!
-//! So the host's filter sees a connection as forwarded first, and refuses it there if it will;
-//! then as a connection by `lo`, which hosts accept, and established from its second packet on.
-//! Addresses of this machine are never taken, since packets to them are not forwarded.
+//! Therefore the host's filter first sees a connection as forwarded, and can refuse it. Then the
+//! filter sees a connection through `lo`, which hosts accept, and which is established from its
+//! second packet on. Connections to addresses of this machine are never intercepted, because their
+//! packets are not forwarded.
 //!
-//! The host's own tables are not touched. All of it needs `CAP_NET_ADMIN` of the network
+//! Midspan does not change the host's own tables. It needs `CAP_NET_ADMIN` in the network
 //! namespace, and the program `nft`.
 
 pub(crate) mod accounting;
@@ -74,7 +75,7 @@ pub enum InterceptionError {
          and a queue of its own ([interception], [marks])"
     )]
     InUse(String),
-    /// The routing table has routes of somebody else.
+    /// The routing table has routes of another program.
     #[error(
         "routing table {0} has routes that are not Midspan's: choose another one with \
          interception.routing_table"
@@ -101,10 +102,10 @@ pub enum InterceptionError {
     /// Changes cannot be watched.
     #[error("cannot watch rules and routes: {0}")]
     Watch(#[source] io::Error),
-    /// Whether another process has the same tables cannot be found out.
+    /// Midspan cannot find out whether another process has the same tables.
     #[error("cannot make sure that no other Midspan uses the same tables: {0}")]
     Claim(#[source] io::Error),
-    /// The firewall cannot be tried.
+    /// Midspan cannot try the host's firewall.
     #[error("cannot open a raw socket to try the host's firewall with (CAP_NET_RAW): {0}")]
     Probe(#[source] io::Error),
 }
@@ -119,7 +120,7 @@ impl From<NetlinkError> for InterceptionError {
     }
 }
 
-/// The rules that would be put in force, as text; nothing is changed.
+/// The rules and routes that `plan` needs, as text. Nothing is changed.
 ///
 /// # Errors
 /// The mark field is too small, or `nft` cannot be run.
@@ -171,7 +172,7 @@ fn queue_way(plan: &Plan) -> Result<QueueWay, NftablesError> {
     })
 }
 
-/// Rules and routes in force; all is removed when this value goes.
+/// Rules and routes in force. Dropping this value removes them.
 ///
 /// The caller waits until one of [`changes`](Self::changes) is readable, or for some seconds, and
 /// then calls [`refresh`](Self::refresh).
@@ -181,35 +182,36 @@ pub struct Interception {
     way: QueueWay,
     early_demux: EarlyDemux,
     taking: bool,
-    /// IPv6 connections can be brought here: its route is in force.
+    /// Whether IPv6 is switched on, so that IPv6 connections can be routed to this machine.
     has_ipv6: bool,
     netlink: Netlink,
-    /// The tables as the kernel shows them.
+    /// The tables as the kernel listed them.
     as_put: AsPut,
     timeouts: Timeouts,
     rules: RulesetWatch,
     routes: RouteWatch,
-    /// Tells other processes of this network namespace that the tables are in use.
+    /// Other processes of this network namespace see by this claim that the tables are in use.
     _claim: Claim,
 }
 
 impl Interception {
-    /// Puts rules and routes in force, in the network namespace of the calling thread, but
-    /// [takes](Self::set_taking) no connections yet. What an earlier run left behind is replaced.
+    /// Puts rules and routes in force, in the network namespace of the calling thread. No
+    /// connections are [intercepted](Self::set_taking) yet. Leftovers of an earlier run are
+    /// replaced.
     ///
     /// # Errors
-    /// See [`InterceptionError`]; nothing stays in force then.
+    /// See [`InterceptionError`]. After an error, nothing stays in force.
     pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
-        // A check that was killed: its rules would be in the way.
+        // The leftovers of a killed check, whose rules would otherwise stay in force.
         remove_leftovers(&plan.place.trial())?;
         Self::install_with(plan, true)
     }
 
-    /// The same for a moment, to [probe](Self::probe) only: no parameter of the kernel is changed,
-    /// which a process that is killed could not set back.
+    /// Like [`install`](Self::install), but only for a short [probe](Self::probe): no parameter of
+    /// the kernel is changed, because a killed process could not restore it.
     ///
     /// # Errors
-    /// As [`install`](Self::install).
+    /// Like those of [`install`](Self::install).
     pub fn install_to_probe(plan: Plan) -> Result<Self, InterceptionError> {
         Self::install_with(plan, false)
     }
@@ -246,9 +248,9 @@ impl Interception {
             routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
             _claim: claim,
         };
-        // An error from here on drops `installed`, which removes what is there.
+        // An error from here on drops `installed`, which removes its rules and routes.
         installed.ensure_delivery()?;
-        // First the rules, in which it is written what the parameter was.
+        // The rules come first, because they contain the parameter's former value.
         installed.put_rules()?;
         if change_parameters && installed.early_demux.switch_off() {
             installed.put_rules()?;
@@ -256,7 +258,7 @@ impl Interception {
         Ok(installed)
     }
 
-    /// Whether the kernel would take the rules of another plan for the same place.
+    /// Checks whether the kernel would accept the rules of another plan for the same place.
     ///
     /// # Errors
     /// The mark field is too small, or the kernel refuses.
@@ -266,8 +268,8 @@ impl Interception {
         Ok(())
     }
 
-    /// Knows the legs of another plan too, which is about to be put in force: sockets may have its
-    /// marks already.
+    /// Adds the leg marks of another plan that is about to be put in force, because sockets may
+    /// already have these marks.
     ///
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
@@ -288,15 +290,15 @@ impl Interception {
         &self.plan
     }
 
-    /// Puts another plan for the same place in force, all rules at once. Connections that exist
-    /// go on if their marks and interfaces are in the new plan.
+    /// Puts another plan for the same place in force, all rules at once. Existing connections
+    /// continue if their marks and interfaces are in the new plan.
     ///
     /// # Errors
-    /// What could not be changed; the next [`refresh`](Self::refresh) tries again.
+    /// A change failed; the next [`refresh`](Self::refresh) tries again.
     pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
         self.marks = marks(&plan)?;
         self.plan = plan;
-        // It may have come or gone since the last look.
+        // IPv6 may have been switched on or off since the last check.
         self.has_ipv6 = has_ipv6();
         self.ensure_delivery()?;
         self.put_rules()?;
@@ -304,7 +306,8 @@ impl Interception {
         Ok(())
     }
 
-    /// New connections from and to these hosts pass untouched from now on; those that exist go on.
+    /// New connections from and to these hosts pass untouched from now on. Existing connections
+    /// continue.
     ///
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
@@ -313,7 +316,7 @@ impl Interception {
         self.put_rules()
     }
 
-    /// New connections between these, too, pass untouched for so long from now on.
+    /// New connections between these pairs, too, pass untouched for `time` from now on.
     ///
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
@@ -321,7 +324,7 @@ impl Interception {
         let now = Instant::now();
         self.plan.left_alone.add(pairs, now, time);
         let additions = (self.plan.left_alone).additions(pairs, &self.plan.place.table, now);
-        // The sets may be full, or somebody may have removed the table.
+        // The sets may be full, or another program may have removed the table.
         if self.taking && nftables::apply(&additions).is_ok() {
             return Ok(());
         }
@@ -342,21 +345,22 @@ impl Interception {
         &self.marks
     }
 
-    /// What tries whether the host's firewall lets these connections work.
+    /// A probe that tries whether the host's firewall lets intercepted connections work.
     ///
     /// # Errors
-    /// It cannot be opened: it needs `CAP_NET_RAW`.
+    /// The probe cannot be opened: it needs `CAP_NET_RAW`.
     pub fn probe(&self) -> Result<Probe, InterceptionError> {
         Probe::new(&self.plan.place, &self.plan.selections, &self.marks)
     }
 
-    /// Whether new connections are taken.
+    /// Whether new connections are intercepted.
     #[must_use]
     pub const fn is_taking(&self) -> bool {
         self.taking
     }
 
-    /// Takes new connections, or lets them pass untouched; those that exist go on either way.
+    /// Intercepts new connections, or lets them pass untouched. Existing connections continue in
+    /// both cases.
     ///
     /// # Errors
     /// The rules could not be changed.
@@ -368,19 +372,19 @@ impl Interception {
         Ok(())
     }
 
-    /// Readable when rules (of anybody) or routes have changed.
+    /// File descriptors that are readable when rules (of any program) or routes have changed.
     #[must_use]
     pub fn changes(&self) -> [BorrowedFd<'_>; 2] {
         [self.rules.descriptor(), self.routes.descriptor()]
     }
 
-    /// [`changes`](Self::changes) are no longer readable for what has changed so far.
+    /// After this, [`changes`](Self::changes) are not readable until something changes again.
     pub fn forget_changes(&self) {
         self.rules.forget();
         self.routes.forget();
     }
 
-    /// Routing rules of others that look at bits of our marks.
+    /// Routing rules of other programs that compare bits of Midspan's marks.
     ///
     /// # Errors
     /// The kernel does not list rules.
@@ -393,15 +397,17 @@ impl Interception {
         Ok(rules.into_iter().filter(is_near).collect())
     }
 
-    /// Puts back what somebody has removed or changed; whether there was anything.
+    /// Restores the rules and routes that another program has removed or changed; returns whether
+    /// there were any.
     ///
     /// # Errors
-    /// It could not be put back.
+    /// A rule or route could not be restored.
     pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
         self.forget_changes();
         let has_ipv6 = has_ipv6();
         let routes = self.ensure_delivery()?;
-        // The route comes before the rules that need it; while IPv6 is switched off there is none.
+        // The route comes before the rules that need it. While IPv6 is switched off, there is no
+        // IPv6 route.
         let family = has_ipv6 != self.has_ipv6 && self.plan.takes_ipv6();
         self.has_ipv6 = has_ipv6;
         let parameter = self.early_demux.switch_off();
@@ -412,8 +418,8 @@ impl Interception {
         Ok(rules || routes > 0 && !family)
     }
 
-    /// Adds the rules and routes that are missing, of the families that are taken. One that is not
-    /// there now need not have any: its packets come again when it does.
+    /// Adds the missing rules and routes of the intercepted families. A family that is switched off
+    /// needs none; its packets arrive again only after it is switched on.
     fn ensure_delivery(&self) -> Result<usize, NetlinkError> {
         let takes = |family: &AddressFamily| match family {
             AddressFamily::Inet6 => self.plan.takes_ipv6(),
@@ -423,8 +429,8 @@ impl Interception {
         local_delivery::ensure(&self.netlink, &self.plan.place, &self.marks, families)
     }
 
-    /// Whether the kernel still shows the tables as they were put. Asked only where anything has
-    /// changed: their sets may have thousands of elements, all of which `nft` reads.
+    /// Whether the kernel still lists the tables as they were put. Called only if anything has
+    /// changed, because the sets may have thousands of elements, and `nft` reads all of them.
     fn is_as_put(&mut self) -> Result<bool, InterceptionError> {
         let number = nftables::generation().ok();
         if self.as_put.is_known(number) {
@@ -434,15 +440,15 @@ impl Interception {
         Ok(self.as_put.handle_list(number, &tables))
     }
 
-    /// Whether connection tracking forgets our sessions soon after their end; where the kernel or
-    /// `nft` cannot be told so, it keeps them as long as all others.
+    /// Whether connection tracking removes Midspan's sessions soon after their end. If the kernel
+    /// or `nft` does not support that, it keeps them as long as all other connections.
     #[must_use]
     pub const fn has_timeouts(&self) -> bool {
         matches!(self.timeouts, Timeouts::Wanted { .. })
     }
 
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
-        // Unless all goes well, the next refresh tries again.
+        // If a step fails, the next refresh tries again.
         self.as_put.forget();
         let mut plan = self.plan.clone();
         if !self.has_ipv6 {
@@ -480,7 +486,8 @@ impl Interception {
 
     fn tables(&self) -> Result<Vec<Option<String>>, InterceptionError> {
         let table = &self.plan.place.table;
-        // Sets whose elements come and go by themselves may have thousands of them.
+        // Sets whose elements are added and removed by the kernel may have thousands of elements.
+        // Therefore the table is listed without elements.
         let mut tables = vec![nftables::table_without_elements("inet", table)?];
         for set in Bypass::of(&self.plan.bypasses).names() {
             tables.push(nftables::set("inet", table, &set)?);
@@ -491,7 +498,7 @@ impl Interception {
                 tables.push(nftables::table(family, &name)?);
             }
         }
-        // The last, see `put_rules`.
+        // This table must be the last one; see `put_rules`.
         if self.has_timeouts() {
             let name = timeouts::table(&self.plan.place);
             tables.push(nftables::table("inet", &name)?);
@@ -500,22 +507,23 @@ impl Interception {
     }
 }
 
-/// Whether IPv6 takes routes, so that its connections can be brought to this machine.
+/// Whether IPv6 is switched on, so that the kernel accepts routes that lead its connections to this
+/// machine.
 fn has_ipv6() -> bool {
     !midspan_linux::ipv6::is_switched_off()
 }
 
 /// The table with the time-outs of connection tracking.
 enum Timeouts {
-    /// Not for a trial, and not where the kernel has none.
+    /// For a trial, and if the kernel does not support time-outs.
     Unwanted,
-    /// As the kernel shows the table since it was put.
+    /// The table as the kernel listed it after it was put.
     Wanted { shown: Option<String> },
 }
 
 impl Timeouts {
-    /// Whether there is nothing to put. It is put again only where it is not as it was: when it
-    /// goes, all sessions lose their times.
+    /// Whether the table does not need to be put. It is put again only if it has changed, because
+    /// all sessions lose their time-outs when it is replaced.
     fn are_as_put(&self, place: &Place) -> Result<bool, NftablesError> {
         match self {
             Self::Unwanted => Ok(true),
@@ -529,8 +537,8 @@ impl Timeouts {
 
 impl Drop for Interception {
     fn drop(&mut self) {
-        // Nobody is left to tell; without a relay the rules let everything pass, and the next run
-        // replaces them.
+        // At a drop, an error cannot be returned. Without a relay the rules let all packets pass,
+        // and the next run replaces them.
         let _ = nftables::apply(&rules::removal(&self.plan.place.table));
         if self.has_timeouts() {
             let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.place)));
@@ -545,10 +553,10 @@ impl Drop for Interception {
     }
 }
 
-/// Removes what a process that was killed left behind at a place, unless another uses it.
+/// Removes the leftovers of a killed process at a place, unless another process uses it.
 ///
 /// # Errors
-/// What is there cannot be removed.
+/// A leftover cannot be removed.
 fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
     let Ok(_claim) = claim(place) else {
         return Ok(());
@@ -561,11 +569,11 @@ fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
     queue_target::remove(&queue_target::table(place)).map_err(InterceptionError::NoQueue)
 }
 
-/// How often rules are put at once, where somebody else changes rules at the same moment; the next
-/// refresh tries again.
+/// How often rules are put in one call if another program changes rules at the same moment. After
+/// that, the next refresh tries again.
 const PUT_TRIES: usize = 3;
 
-/// A second run on the same table would remove what the first has set.
+/// Claims the place. A second run on the same table would remove what the first has set.
 fn claim(place: &Place) -> Result<Claim, InterceptionError> {
     crate::claim::claim(Kind::Interception, &place.table)
         .map_err(InterceptionError::Claim)?

@@ -1,10 +1,10 @@
-//! The comment of our nftables tables: whose they are, and what parameters of the kernel were
-//! before.
+//! The comment of Midspan's nftables tables. It identifies the tables, and contains the former
+//! values of changed kernel parameters.
 
-/// How the comment of each of our tables begins.
+/// How the comment of each of Midspan's tables begins.
 pub const OURS: &str = "Midspan, removed when it ends";
 
-/// A parameter of the kernel that was changed, and is set back by whoever removes the table.
+/// A changed parameter of the kernel. The process that removes the table restores it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parameter {
     EarlyDemuxWasOn,
@@ -22,13 +22,13 @@ impl Parameter {
     }
 }
 
-/// The comment of a table with our rules, for which these parameters were changed.
+/// The comment of a table with Midspan's rules, for which these parameters were changed.
 pub fn comment(changed: &[Parameter]) -> String {
     let notes = changed.iter().map(|parameter| parameter.note());
     std::iter::once(OURS).chain(notes).collect()
 }
 
-/// A table of ours.
+/// A table of Midspan.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Table {
     pub family: String,
@@ -36,7 +36,7 @@ pub struct Table {
     pub changed: Vec<Parameter>,
 }
 
-/// The tables of ours in what `nft list ruleset` prints.
+/// Midspan's tables in the output of `nft list ruleset`.
 pub fn tables(text: &str) -> Vec<Table> {
     let mut found = Vec::new();
     let mut lines = text.lines();

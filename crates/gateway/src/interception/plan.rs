@@ -1,4 +1,4 @@
-//! What is to be intercepted, and where rules, routes and marks take their place.
+//! What is to be intercepted, and the names and numbers that rules, routes and marks use.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -9,30 +9,33 @@ use super::left_alone::LeftAlone;
 use crate::initial_window::MarkField;
 use midspan_linux::netlink::Prefix;
 
-/// Where rules, routes and marks are taken from, so that they live beside those of others.
+/// The names and numbers of Midspan's rules, routes and marks, chosen so that they do not collide
+/// with those of other programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Name of the nftables tables; the ones for the queue add `_queue`.
+    /// Name of the nftables tables. The tables for the queue add `_queue`.
     pub table: String,
-    /// The bits of a packet's mark that are ours; shared with the initial windows, which take
-    /// the low values.
+    /// The bits of a packet's mark that belong to Midspan. The initial windows use the low values
+    /// of the same field.
     pub marks: MarkField,
     /// Number of the routing table that leads to this machine.
     pub routing_table: u32,
-    /// Priority of the rules that lead there; before those of other users of marks.
+    /// Priority of the rules that lead to this routing table. It is before those of other programs
+    /// that use marks.
     pub rule_priority: u32,
-    /// Conntrack zone of client legs; server legs take the next one.
+    /// Zone of connection tracking for client legs. Server legs use the next zone.
     pub zone: u16,
     /// Number of the queue for SYNs (NFQUEUE).
     pub queue: u16,
-    /// Priority of the chain that takes SYNs, in the hook `forward`: behind the host's filter,
-    /// so that what it refuses is refused. The next two are taken as well.
+    /// Priority of the chain that intercepts SYNs, in the hook `forward`. It is after the host's
+    /// filter, so that the filter can refuse a connection. Midspan also uses the next two
+    /// priorities.
     pub forward_priority: i32,
 }
 
 impl Place {
-    /// Another place beside this one, for rules that are in force for a moment only, to try the
-    /// host's firewall. Marks and zones are the same.
+    /// Another place, for rules that are in force for a moment only, to try the host's firewall.
+    /// Marks and zones are the same.
     #[must_use]
     pub fn trial(&self) -> Self {
         Self {
@@ -42,38 +45,38 @@ impl Place {
         }
     }
 
-    /// Conntrack zone in which server legs call.
+    /// Zone of connection tracking for server legs.
     #[must_use]
     pub const fn server_zone(&self) -> u16 {
         self.zone.wrapping_add(1)
     }
 }
 
-/// Which connections a listener takes.
+/// Which connections a listener intercepts.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Selection {
-    /// Which of the [marks of listeners](Marks::listeners) it has: a number from 0, its own. A
-    /// selection keeps it when the plan changes, since packets under way carry the mark.
+    /// The index of this listener's [mark](Marks::listeners), from 0. Each selection has its own.
+    /// It keeps the number when the plan changes, because packets in flight have the mark.
     pub slot: usize,
     /// Interfaces at which clients arrive; a name may end in `*`.
     pub interfaces: Vec<String>,
-    /// Port of the IPv4 listener on 127.0.0.1; `None` leaves IPv4 alone.
+    /// Port of the IPv4 listener on 127.0.0.1. With `None`, IPv4 connections pass untouched.
     pub ipv4_port: Option<u16>,
-    /// Port of the IPv6 listener on ::1; `None` leaves IPv6 alone.
+    /// Port of the IPv6 listener on ::1. With `None`, IPv6 connections pass untouched.
     pub ipv6_port: Option<u16>,
-    /// Destination ports to take; empty for all.
+    /// Destination ports whose connections are intercepted; empty for all.
     pub ports: Vec<RangeInclusive<u16>>,
-    /// Destination ports to leave alone.
+    /// Destination ports whose connections pass untouched.
     pub except_ports: Vec<RangeInclusive<u16>>,
-    /// Servers and clients to leave alone.
+    /// Servers and clients whose connections pass untouched.
     pub except: Vec<Prefix>,
     /// Further sockets of the listener.
     pub rungs: Vec<Rung>,
 }
 
-/// Sockets of a listener that have a mark of their own, and so an initial window: a SYN that is sent
-/// again with this hop limit (TTL) goes to them. It never leaves the machine, so that the hop limit
-/// is free to say so, where marks are few.
+/// Sockets of a listener with a mark of their own, and therefore with an initial window of their
+/// own. A SYN that is sent again with this hop limit (TTL) goes to these sockets. Marks are few,
+/// and the SYN never leaves the machine; therefore its hop limit can select the sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Rung {
     /// The hop limit.
@@ -84,33 +87,33 @@ pub struct Rung {
     pub ipv6_port: Option<u16>,
 }
 
-/// All that is to be intercepted.
+/// Everything that is to be intercepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// Where rules, routes and marks are taken from.
+    /// The names and numbers of rules, routes and marks.
     pub place: Place,
-    /// What each listener takes; for a connection the first that fits.
+    /// The connections of each listener. The first selection that matches a connection applies.
     pub selections: Vec<Selection>,
-    /// Interfaces at which clients of earlier selections may still be: their connections go on.
+    /// Interfaces at which clients of earlier selections may still be. Their connections continue.
     pub more_interfaces: BTreeSet<String>,
     /// New connections from and to these hosts pass untouched.
     pub bypasses: Vec<Prefix>,
-    /// New connections between these pass untouched for a while.
+    /// New connections between these pairs pass untouched for a while.
     pub left_alone: LeftAlone,
-    /// Marks that sockets towards clients may have, besides [`Marks::client_leg`].
+    /// Marks that sockets towards clients may have, in addition to [`Marks::client_leg`].
     pub client_leg_marks: BTreeSet<u32>,
-    /// Marks that sockets towards servers may have, besides [`Marks::server_leg`].
+    /// Marks that sockets towards servers may have, in addition to [`Marks::server_leg`].
     pub server_leg_marks: BTreeSet<u32>,
 }
 
 impl Plan {
-    /// Whether connections of IPv6 are taken.
+    /// Whether IPv6 connections are intercepted.
     #[must_use]
     pub fn takes_ipv6(&self) -> bool {
         (self.selections.iter()).any(|selection| selection.ipv6_port.is_some())
     }
 
-    /// Takes no connections of IPv6.
+    /// Lets IPv6 connections pass untouched.
     pub(super) fn leave_out_ipv6(&mut self) {
         for selection in &mut self.selections {
             selection.ipv6_port = None;
@@ -124,19 +127,19 @@ impl Plan {
 /// The marks of interception: the highest values of the field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
-    /// The bits that are ours.
+    /// The bits that belong to Midspan.
     pub mask: u32,
-    /// Of sockets towards clients.
+    /// The mark of sockets towards clients.
     pub client_leg: u32,
-    /// Of sockets towards servers.
+    /// The mark of sockets towards servers.
     pub server_leg: u32,
-    /// Of a SYN that is to be answered with a RST.
+    /// The mark of a SYN that is answered with a RST.
     pub refused: u32,
-    /// Of a SYN that passes untouched, and whose client's next packet is of interest if no answer
-    /// comes by.
+    /// The mark of a SYN that passes untouched and whose connection is watched: the client's next
+    /// packet matters if the server's answer does not pass this machine.
     pub watched: u32,
-    /// Of SYNs for each listener; at least one. The first also leads all packets for our sockets
-    /// to them.
+    /// The marks of SYNs for each listener; at least one. The first also leads all packets for
+    /// Midspan's sockets to these sockets.
     pub listeners: Vec<u32>,
 }
 
@@ -154,15 +157,15 @@ pub struct TooFewMarks {
     possible: u32,
 }
 
-/// Marks besides those of the listeners.
+/// The number of marks that do not belong to listeners.
 const FIXED: usize = 4;
 
 impl Marks {
-    /// Marks besides those of listeners.
+    /// The number of marks that do not belong to listeners.
     pub const BESIDES_LISTENERS: usize = FIXED;
 
-    /// The marks for so many transparent listeners, beside `others` that are taken from the low
-    /// end of the field.
+    /// The marks for `listeners` transparent listeners, if `others` marks are used from the low end
+    /// of the field.
     ///
     /// # Errors
     /// The field is too small.
@@ -171,7 +174,7 @@ impl Marks {
         Self::with_slots(field, &slots, others)
     }
 
-    /// The same for listeners with these [slots](Selection::slot).
+    /// The marks for listeners with these [slots](Selection::slot).
     ///
     /// # Errors
     /// The field is too small.
@@ -206,7 +209,8 @@ impl Marks {
             server_leg: get(1)?,
             refused: get(2)?,
             watched: get(3)?,
-            // The last packets of a listener that has gone need a way too.
+            // Without listeners, one mark is still needed, for the last packets of a removed
+            // listener.
             listeners: match slots {
                 [] => vec![get(FIXED)?],
                 slots => (slots.iter().map(|slot| get(FIXED.saturating_add(*slot))))

@@ -1,9 +1,9 @@
-//! The target NFQUEUE of xtables, in nftables tables of our own.
+//! The target NFQUEUE of xtables, in nftables tables of Midspan.
 //!
-//! Where the kernel lacks the statement `queue` of nftables, it may still have the target, which
+//! A kernel without the statement `queue` of nftables may still have the target, which
 //! `iptables-nft` uses through the expression `target` of nf_tables (the kernel's nft_compat).
-//! `nft` cannot write that expression, so the tables are made here; no table of the host is
-//! touched. One table for each family, since xtables knows none for both.
+//! `nft` cannot write that expression. Therefore Midspan makes the tables here, and touches no
+//! table of the host. There is one table for each family, because xtables has no table for both.
 
 use std::io;
 
@@ -19,7 +19,7 @@ pub fn table(place: &Place) -> String {
     format!("{}_queue", place.table)
 }
 
-/// Makes the tables, in place of old ones.
+/// Makes the tables, and replaces old ones.
 pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
     let table = table(place);
     transaction(|request| {
@@ -40,7 +40,7 @@ pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
     })
 }
 
-/// Removes the tables, whether they are there or not.
+/// Removes the tables, if there are any.
 pub fn remove(table: &str) -> io::Result<()> {
     transaction(|request| {
         for family in FAMILIES {

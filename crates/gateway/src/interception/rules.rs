@@ -1,4 +1,4 @@
-//! The ruleset as text: pure.
+//! The ruleset as text. Without I/O.
 
 use std::fmt::{self, Display, Write};
 use std::net::IpAddr;
@@ -10,64 +10,66 @@ use super::left_alone;
 use super::own_tables::{self, Parameter};
 use super::plan::{Marks, Plan, Selection};
 
-/// Before connection tracking (-200), since it sets the conntrack zone, and after
-/// defragmentation (-400).
+/// Before connection tracking (-200), because the chain sets the zone, and after defragmentation
+/// (-400).
 const BEFORE_CONNTRACK: i32 = -250;
 /// `mangle`: after connection tracking, before routing.
 const MANGLE: i32 = -150;
-/// Behind `dstnat` (-100).
+/// After `dstnat` (-100).
 const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
-/// What a client sends to complete a connection.
+/// The packet with which a client completes the handshake.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
-/// Sets of connections that have passed untouched and are watched. Their elements come and go by
-/// themselves.
+/// Sets of connections that have passed untouched and are watched. The kernel adds and removes
+/// their elements.
 const WATCHED: [(&str, &str, &str); 2] = [
     ("watched_ipv4", "ip", "ipv4_addr"),
     ("watched_ipv6", "ip6", "ipv6_addr"),
 ];
-/// Sets of connections whose half-open socket is about to become a whole one. For an instant, when
-/// a client's first two packets arrive at two processors at once, the kernel finds neither; what it
-/// would forward then, and the server would answer with a RST, is dropped, and comes again.
+/// Sets of connections whose half-open socket is about to become a full socket. When a client's
+/// first two packets arrive at two processors at once, the kernel finds neither socket for an
+/// instant. It would forward the client's packet, and the server would answer with a RST. Therefore
+/// the packet is dropped; the client sends it again.
 const OPENING: [(&str, &str, &str); 2] = [
     ("opening_ipv4", "ip", "ipv4_addr"),
     ("opening_ipv6", "ip6", "ipv6_addr"),
 ];
-/// Most connections in each set, and for how long.
+/// The largest number of watched connections in each set, and the time for which each is watched.
 const WATCHED_SIZE: usize = 4096;
 const WATCHED_TIME: &str = "15s";
-/// Elements outlive their time by the second until the kernel looks for old ones: so many as are
-/// opened in 1.2 s, at 50,000 a second.
+/// The kernel removes old elements once a second, so that elements outlive their time. The set has
+/// room for the connections of 1.2 s, at 50,000 new connections a second.
 const OPENING_SIZE: usize = 65_536;
 const OPENING_TIME: &str = "200ms";
 const OURS: &str = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1";
 
-/// How SYNs get into the queue.
+/// How the rules put SYNs into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueWay {
     /// By the statement `queue` of nftables.
     Statement,
-    /// By the target NFQUEUE of xtables in tables of our own, where the kernel lacks the
-    /// statement.
+    /// By the target NFQUEUE of xtables in tables of Midspan, if the kernel lacks the statement.
     Target,
 }
 
-/// What the ruleset depends on besides the plan.
+/// The properties of the machine on which the ruleset depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
-    /// How SYNs get into the queue.
+    /// How the rules put SYNs into the queue.
     pub queue: QueueWay,
-    /// The kernel looks for a socket before it routes (`net.ipv4.tcp_early_demux`), and then does
-    /// not forward a SYN whose last connection's socket waits out its last minute.
+    /// The kernel looks for a socket before it routes a packet (`net.ipv4.tcp_early_demux`). It
+    /// then does not forward a SYN if the socket of an earlier connection with the same addresses
+    /// is in TIME-WAIT.
     pub early_demux: bool,
-    /// What that was before it was switched off; written into the table for the next run.
+    /// Whether early demultiplexing was on before Midspan switched it off. The table contains this
+    /// value for the next run.
     pub early_demux_was: bool,
 }
 
-/// The text for `nft -f`: replaces the table as a whole. With `taking` false, no new connections
-/// are taken; those that exist go on.
+/// The text for `nft -f`: replaces the table as a whole. If `taking` is false, no new connections
+/// are intercepted; existing connections continue.
 pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> String {
     let table = &plan.place.table;
     let rules = Rules {
@@ -122,12 +124,12 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     text
 }
 
-/// The text that removes the table, whether it is there or not.
+/// The text that removes the table, if there is one.
 pub fn removal(table: &str) -> String {
     format!("table inet {table}\ndelete table inet {table}\n")
 }
 
-/// The smallest ruleset with the statement `queue`, to ask the kernel whether it has it.
+/// The smallest ruleset with the statement `queue`, to test whether the kernel supports it.
 pub fn queue_probe(table: &str) -> String {
     format!(
         "table inet {table}_probe {{\n\tchain probe {{\n\t\tqueue flags bypass to 1\n\t}}\n}}\n"
@@ -187,8 +189,9 @@ struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What arrives where the clients are, and SYNs that come back by way of `lo`. Every packet that
-    /// the host receives comes by here, so that those of other interfaces see little of it.
+    /// Packets from the clients' interfaces, and SYNs that come back through `lo`. Every packet
+    /// that the host receives passes this chain; therefore packets of other interfaces match few
+    /// rules.
     fn client_side(&self) -> Chain {
         Chain::base("client_side", "filter", "prerouting", BEFORE_CONNTRACK)
             .rule("iifname \"lo\" goto from_this_machine")
@@ -222,25 +225,27 @@ impl Rules<'_> {
                 chain = chain.rule(format!("{marked} {to}"));
             }
         }
-        // Without a listener, this machine would answer in the server's name.
+        // Without a listening socket, this machine would answer in the server's name.
         let lost = self.is_marked(&self.marks.listeners);
         chain.rule(format!("{lost} drop"))
     }
 
-    /// What arrives where the clients are.
+    /// Packets from the clients' interfaces.
     fn packets_of_clients(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
         Chain::regular("from_clients")
             .rule(format!("{SYN} goto syns_of_clients"))
-            // Nearly all packets are for sessions that go on.
+            // Nearly all packets belong to established sessions.
             .rule(format!(
                 "meta l4proto tcp socket transparent 1 {client} goto client_leg"
             ))
-            // Twice: the second look finds what the kernel was just replacing (see `OPENING`).
+            // Twice: the second match finds a socket that the kernel was just replacing (see
+            // `OPENING`).
             .rules([0, 1].map(|_| format!("{OURS} jump our_socket")))
     }
 
-    /// They go the way of a first one, though an old socket still waits out its last minute.
+    /// SYNs go through the chains like those of new connections, even if an old socket is in
+    /// TIME-WAIT.
     fn syns_of_clients(&self) -> Chain {
         Chain::regular("syns_of_clients").rule("socket transparent 1 jump syn_for_socket")
     }
@@ -248,13 +253,14 @@ impl Rules<'_> {
     /// A SYN with the addresses of a socket that exists.
     fn syn_for_socket(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
-        // The client has forgotten the connection, and learns from the answer that we have not.
+        // The client has lost the connection, and detects from the answer that Midspan still has
+        // it.
         let chain = Chain::regular("syn_for_socket").rule(format!("{client} goto client_leg"));
         if !self.early_demux {
             return chain;
         }
-        // The kernel would drop it when it is forwarded. `tproxy` ends the old socket, so that the
-        // client's next try succeeds.
+        // The kernel would drop the SYN when it is forwarded. `tproxy` ends the old socket, so that
+        // the client's next SYN succeeds.
         let chain = chain.rules(not_a_whole_socket());
         let ports = self.plan.selections.iter();
         let four = ports.clone().find_map(|selection| selection.ipv4_port);
@@ -268,22 +274,23 @@ impl Rules<'_> {
             }))
     }
 
-    /// A packet for a transparent socket, which may be another program's.
+    /// A packet for a transparent socket, which may belong to another program.
     fn our_socket(&self) -> Chain {
         Chain::regular("our_socket")
             .rules(["0", "1"].map(|w| format!("socket wildcard {w} goto our_whole_socket")))
-            // A connection that is being opened, or one that waits out its last minute.
+            // A connection that is being opened, or whose socket is in TIME-WAIT.
             .rules(OPENING.map(|(set, ip, _)| format!("update @{set} {{ {} }}", ends(ip))))
             .rule("goto client_leg")
     }
 
-    /// Each match looks for the socket anew, so this one begins with no knowledge of earlier ones.
+    /// Each match looks for the socket again, and may find another one than an earlier match.
+    /// Therefore this chain does not rely on earlier matches.
     fn our_whole_socket(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
         let server = self.socket_is_marked(self.server_leg_marks());
         Chain::regular("our_whole_socket")
             .rule(format!("{client} goto client_leg"))
-            // Where servers, too, are behind an interface of clients.
+            // Servers, too, may be behind an interface of clients.
             .rule(format!("{server} goto to_this_machine"))
     }
 
@@ -292,17 +299,17 @@ impl Rules<'_> {
         Chain::regular("client_leg").rule(format!("ct zone set {zone} goto to_this_machine"))
     }
 
-    /// What arrives from servers, for sockets with the addresses of clients.
+    /// Packets from servers, for sockets with the addresses of clients.
     fn server_side(&self) -> Chain {
         Chain::base("server_side", "filter", "prerouting", MANGLE)
-            // First, for the packets of clients, which are marked by now.
+            // This rule comes first, for the packets of clients, which are marked already.
             .rule(format!("{} accept", self.is_ours()))
             .rule(format!("{SYN} accept"))
             .rule(format!("{OURS} jump server_leg"))
     }
 
-    /// The same where the host translates IPv6 addresses: older kernels find the socket only
-    /// behind the translation.
+    /// Like `server_side`, for hosts that translate IPv6 addresses: older kernels find the socket
+    /// only after the translation.
     fn server_side_behind_nat(&self) -> Chain {
         Chain::base("server_side_behind_nat", "filter", "prerouting", AFTER_NAT)
             .rule("meta nfproto ipv4 accept")
@@ -324,9 +331,9 @@ impl Rules<'_> {
         Chain::regular("to_this_machine").rule(format!("{} accept", self.set_mark(mark)))
     }
 
-    /// Both legs of a session have the same addresses: conntrack tells them apart by zones. Only
-    /// our sockets' packets get one, and a server leg's replies none, since they come back with
-    /// the addresses that the host's NAT gave them.
+    /// Both legs of a session have the same addresses; connection tracking distinguishes them by
+    /// zones. Only packets of Midspan's sockets get a zone. The replies on a server leg get none,
+    /// because they arrive with the addresses that the host's NAT has set.
     fn output(&self) -> Chain {
         let zone = self.plan.place.zone;
         let server_zone = self.plan.place.server_zone();
@@ -337,13 +344,13 @@ impl Rules<'_> {
             .rule(format!("{servers} ct original zone set {server_zone}"))
     }
 
-    /// A SYN on its way back through `lo` keeps its addresses, even where the host masquerades
-    /// on every interface.
+    /// A SYN that comes back through `lo` keeps its addresses, even if the host masquerades on
+    /// every interface.
     ///
-    /// That the kernel looks after the translation of every connection, as it does with the first
-    /// chain of this type, is needed on every host: a packet of a client whose session has ended is
-    /// forwarded, and what connection tracking still knows of the server leg has the same answers.
-    /// Without translation the kernel drops the packet, and the client is not told.
+    /// This chain of the type `nat` is needed on every host, because with such a chain the kernel
+    /// sets up the translation of every connection. A packet of a client whose session has ended is
+    /// forwarded, and the server leg may still have an entry with the same answers in connection
+    /// tracking. Without translation the kernel drops the packet, and the client gets no RST.
     fn keep_source(&self) -> Chain {
         let ours = self.is_marked(&self.marks.listeners);
         let rule = |family: &str, ip: &str| {
@@ -356,7 +363,7 @@ impl Rules<'_> {
             .rule(rule("ipv6", "ip6"))
     }
 
-    /// SYNs that the host forwards, and whose listener is chosen here.
+    /// SYNs that the host forwards. This chain chooses their listener.
     fn take(&self, text: &mut String) {
         let bypass = Bypass::of(&self.plan.bypasses);
         text.push_str(&bypass.sets());
@@ -385,7 +392,8 @@ impl Rules<'_> {
         let _ = write!(text, "{take}");
     }
 
-    /// A client acknowledges what has not come by: the relay is told, by the way of a SYN.
+    /// A client acknowledges a SYN-ACK that has not passed this machine. The packet goes to the
+    /// relay through the queue for SYNs.
     fn proof(&self, interface: &str) -> impl Iterator<Item = String> {
         let mark = self.set_mark(self.marks.listeners.first().copied().unwrap_or_default());
         WATCHED.into_iter().map(move |(set, ip, _)| {
@@ -399,12 +407,13 @@ impl Rules<'_> {
 
     fn take_one(&self, index: usize, selection: &Selection, mark: u32) -> Chain {
         let mut chain = Chain::regular(&format!("take_{index}"))
-            // Its conntrack entry exists since an earlier SYN: that one went on untouched.
+            // The connection's tracking entry is older than this SYN: an earlier SYN passed
+            // untouched.
             .rule("ct status confirmed return")
-            // The host sends it somewhere else than the client says.
+            // The host sends the SYN to another destination than the client's.
             .rule("ct status dnat return")
             .rule("ct state untracked return")
-            // Only a privileged process could use the client's port.
+            // The server leg uses the client's port, which below 1024 needs a privileged process.
             .rule("tcp sport < 1024 return");
         for (family, port) in [("ipv4", selection.ipv4_port), ("ipv6", selection.ipv6_port)] {
             if port.is_none() {
@@ -441,7 +450,8 @@ impl Rules<'_> {
             .rule(format!("{taken} queue flags bypass to {number}"))
     }
 
-    /// SYNs that come out of the queue: refused by the server, or not taken after all.
+    /// SYNs that come out of the queue: those that the server refused, and those that are not
+    /// intercepted after all.
     fn untaken(&self) -> Chain {
         let refused = self.is_marked([&self.marks.refused]);
         let taken = self.is_marked(&self.marks.listeners);
@@ -497,7 +507,7 @@ impl Rules<'_> {
         format!("socket mark & {:#010x} == {}", self.marks.mask, set(marks))
     }
 
-    /// Other bits of the mark belong to others.
+    /// The other bits of the mark belong to other programs.
     fn set_mark(&self, mark: u32) -> String {
         format!(
             "meta mark set meta mark & {:#010x} | {mark:#010x}",
@@ -506,8 +516,8 @@ impl Rules<'_> {
     }
 }
 
-/// A whole socket that is not ours goes its own way; a socket that is only half there has
-/// neither a mark nor this property, so that none of the two rules applies.
+/// Lets packets for a full socket of another program pass. A half-open socket has neither a mark
+/// nor this property, so that neither rule matches it.
 fn not_a_whole_socket() -> [String; 2] {
     ["socket wildcard 0 return", "socket wildcard 1 return"].map(str::to_owned)
 }
@@ -529,7 +539,7 @@ fn set<'m>(marks: impl IntoIterator<Item = &'m u32>) -> String {
 }
 
 fn ports(ranges: &[RangeInclusive<u16>]) -> String {
-    // Sets take no ranges that overlap.
+    // nft refuses sets with overlapping ranges.
     let mut sorted: Vec<(u16, u16)> = ranges.iter().map(|r| (*r.start(), *r.end())).collect();
     sorted.sort_unstable();
     let mut merged: Vec<(u16, u16)> = Vec::new();

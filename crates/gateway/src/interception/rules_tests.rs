@@ -1,4 +1,4 @@
-//! The text, line by line; whether kernels take it is tested in namespaces.
+//! Tests of the text, line by line. Tests in namespaces check that kernels accept it.
 
 use std::collections::BTreeSet;
 
@@ -157,7 +157,7 @@ fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
             "iifname \"ppp*\" goto from_clients",
         ]
     );
-    // Behind the rule for SYNs, before any other look for a socket.
+    // After the rule for SYNs, before any other match of a socket.
     assert_eq!(
         chain(&text, "from_clients")[1],
         "meta l4proto tcp socket transparent 1 \
@@ -291,14 +291,15 @@ fn a_socket_that_is_just_being_replaced_is_looked_for_twice_and_never_missed_for
     let look = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1 jump our_socket";
     let looks = chain(&text, "from_clients");
     assert_eq!(looks.iter().filter(|rule| *rule == look).count(), 2);
-    // The packet that completes the handshake is noted before the kernel replaces the socket …
+    // The packet that completes the handshake is put into the set before the kernel replaces the
+    // socket …
     let ours = chain(&text, "our_socket");
     let note = "update @opening_ipv4 { ip saddr . tcp sport . ip daddr . tcp dport }";
     assert!(ours.contains(&note.to_owned()), "{ours:?}");
-    // … and a SYN is not: there may be more of them at a time than the set holds.
+    // … and a SYN is not, because there may be more SYNs at a time than the set holds.
     assert!(!looks.iter().any(|rule| rule.contains("opening")));
     assert!(text.contains("size 65536; flags dynamic,timeout; timeout 200ms"));
-    // A whole socket is never taken for another's because it was half open at an earlier look.
+    // A rule for a full socket never depends on an earlier match that found a half-open socket.
     assert!(!ours.iter().any(|rule| rule.contains("return")), "{ours:?}");
 }
 

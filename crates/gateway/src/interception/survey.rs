@@ -1,5 +1,5 @@
-//! Who else uses what interception takes: marks, routing tables, priorities, the queue, names.
-//! Nothing is changed.
+//! Finds other users of the marks, routing tables, priorities, queue and names that interception
+//! uses. Nothing is changed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,30 +13,31 @@ use midspan_linux::netlink::{Netlink, NetlinkError};
 use midspan_linux::owner::{self, Owner};
 use midspan_linux::routing::{Which, families, routes, rule_table, rules, table_of};
 
-/// A routing rule of somebody else (`ip rule`).
+/// A routing rule of another program or of the operator (`ip rule`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForeignRule {
-    /// Its priority.
+    /// The rule's priority.
     pub priority: u32,
-    /// The mark it asks for, and the bits of it that count; `None` where it asks for none.
+    /// The mark with which the rule compares, and its mask; `None` if the rule does not compare the
+    /// mark.
     pub mark: Option<(u32, u32)>,
-    /// The table it leads to.
+    /// The table to which the rule leads.
     pub table: u32,
 }
 
-/// What there is on this machine.
+/// The rules and routes on this machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Survey {
-    /// Rules of others, both families.
+    /// Rules of other programs, of both families.
     pub rules: Vec<ForeignRule>,
-    /// Routing tables that have routes of others.
+    /// Routing tables that have routes of other programs.
     pub routing_tables: BTreeSet<u32>,
-    /// There are rules or routes of a Midspan with this place, running or not.
+    /// Whether there are rules or routes of a Midspan with this place, running or not.
     pub has_ours: bool,
 }
 
 impl Survey {
-    /// Looks. Needs no capability.
+    /// Reads the rules and routes. Needs no capability.
     ///
     /// # Errors
     /// The kernel does not list rules or routes.
@@ -65,7 +66,7 @@ impl Survey {
     }
 }
 
-/// Rules of others, both families.
+/// Rules of other programs, of both families.
 pub(super) fn foreign_rules(netlink: &Netlink) -> Result<Vec<ForeignRule>, NetlinkError> {
     let mut found = Vec::new();
     for family in families() {
@@ -97,11 +98,11 @@ pub(super) fn foreign_rules(netlink: &Netlink) -> Result<Vec<ForeignRule>, Netli
     Ok(found)
 }
 
-/// The Midspan that intercepts with this place at present, if one does; its process where `/proc`
-/// shows it.
+/// The Midspan that intercepts with this place at present, if there is one; `Some(None)` if `/proc`
+/// does not show its process.
 ///
 /// # Errors
-/// It cannot be found out.
+/// Midspan cannot find out which processes hold claims.
 pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError> {
     let taken = claim::taken(Kind::Interception).map_err(InterceptionError::Claim)?;
     let is_running = taken.contains(&place.table);
@@ -109,16 +110,16 @@ pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError
         .then(|| claim::holder(Kind::Interception, &place.table).and_then(owner::of_process)))
 }
 
-/// Who has taken a queue for packets (NFQUEUE); `None` where nobody has, `Some(None)` where the
-/// process is not to be found.
+/// The process that reads a packet queue (NFQUEUE); `None` if no process does, `Some(None)` if the
+/// process cannot be found.
 #[must_use]
 pub fn queue_owner(queue: u16) -> Option<Option<Owner>> {
     let text = fs::read_to_string("/proc/self/net/netfilter/nfnetlink_queue").ok()?;
-    // A port's number is mostly that of the process, but need not be.
+    // A netlink port's number is mostly that of its process, but need not be.
     holder(queue, &text).map(|process| process.and_then(owner::of_process))
 }
 
-/// The port's number of a queue in `/proc/net/netfilter/nfnetlink_queue`.
+/// The netlink port of a queue in `/proc/net/netfilter/nfnetlink_queue`.
 pub(crate) fn holder(queue: u16, table: &str) -> Option<Option<u32>> {
     table.lines().find_map(|line| {
         let mut fields = line.split_whitespace();

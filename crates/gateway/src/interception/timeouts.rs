@@ -1,22 +1,23 @@
-//! How long connection tracking keeps the entries of our sessions.
+//! How long connection tracking keeps the entries of Midspan's sessions.
 //!
-//! A session has two entries, in zones of our own. By default the kernel keeps each for two minutes
-//! after the session's end, so that a few hundred new connections a second fill its table, and a
-//! full table drops what is new. The objects `ct timeout` of nftables give our zones other times.
+//! A session has two entries, in zones of Midspan. By default the kernel keeps each for two minutes
+//! after the session's end. Then a few hundred new connections a second fill its table, and a full
+//! table drops new connections. The objects `ct timeout` of nftables set other times for these
+//! zones.
 //!
-//! They lie in a table of their own, beside the rules. When such an object goes, the kernel gives
-//! the entries that had it the host's times back, and the rules are put anew whenever a listener, a
-//! bypass or the host's firewall changes.
+//! The objects are in a table of their own, separate from the rules. The rules are replaced
+//! whenever a listener, a bypass or the host's firewall changes. When a time-out object is removed,
+//! the kernel gives its entries the host's times again.
 //!
 //! | state | time | reason |
 //! | --- | --- | --- |
 //! | `syn_sent` | at most 20 s | longer than the longest pause between two SYNs within 30 s |
 //! | `syn_recv` | at most 20 s | a listener gives up a half-open connection after 7 s |
-//! | `established` | at least 5 days | our sockets are the connection: an entry that goes before its socket cuts the session off where the host's firewall accepts established connections only. A socket that ends says so by a FIN or a RST |
+//! | `established` | at least 5 days | Midspan's sockets are the connection: if the entry is removed before its socket, a firewall that accepts only established connections stops the session. A socket that ends sends a FIN or a RST |
 //! | `fin_wait`, `close_wait`, `last_ack` | the host's | one direction may still be in use |
-//! | `time_wait` | at most 5 s | both FINs are acknowledged; a FIN that is repeated begins it anew |
-//! | `close` | at most 5 s | after a RST nothing is expected |
-//! | `retrans`, `unack` | the host's | nobody acknowledges |
+//! | `time_wait` | at most 5 s | both FINs are acknowledged; a repeated FIN starts the time again |
+//! | `close` | at most 5 s | no packet is expected after a RST |
+//! | `retrans`, `unack` | the host's | data is not acknowledged |
 
 use std::fmt::Write;
 use std::fs;
@@ -26,22 +27,23 @@ use super::plan::Place;
 use super::rules::removal;
 use midspan_linux::nftables::{self, NftablesError};
 
-/// What the name of the table ends with.
+/// The ending of the table's name.
 pub(crate) const SUFFIX: &str = "_timeouts";
-/// At the hook `output`: behind the host's chains, so that what it drops is not looked at, and its
-/// own time-outs do not replace these; ahead of where an entry is confirmed.
+/// Priority at the hook `output`: after the host's chains, so that packets that they drop do not
+/// get here, and so that the host's own time-outs do not replace these. It is before the kernel
+/// confirms an entry.
 const PRIORITY: i32 = 300;
 const FAMILIES: [(&str, &str); 2] = [("ipv4", "ip"), ("ipv6", "ip6")];
 
-/// Seconds for which the entry of a session that has ended in good order is kept, where the kernel
-/// has objects for it; it goes when the kernel next comes across it.
+/// Seconds for which the entry of a session that ended normally is kept, if the kernel supports
+/// time-out objects. The kernel removes the entry when it next visits it.
 pub const ENDED_SECONDS: u64 = 5;
 const RESET_SECONDS: u64 = 5;
 const OPENING_SECONDS: u64 = 20;
 const ESTABLISHED_SECONDS: u64 = 5 * 86_400;
 
-/// A state of connection tracking: as nftables calls it, the kernel's parameter, the kernel's own
-/// default in seconds, and what becomes of the host's time.
+/// A state of connection tracking: its name in nftables, the kernel's parameter, the kernel's own
+/// default in seconds, and how Midspan's time follows from the host's.
 type State = (&'static str, &'static str, u64, fn(u64) -> u64);
 
 const STATES: [State; 10] = [
@@ -77,12 +79,12 @@ pub(crate) fn ruleset(place: &Place) -> String {
     text(place, host_seconds)
 }
 
-/// Whether the kernel and `nft` have such objects; nothing is changed.
+/// Whether the kernel and `nft` support such objects. Nothing is changed.
 ///
 /// # Errors
 /// `nft` cannot be run.
 pub fn are_possible(place: &Place) -> Result<bool, NftablesError> {
-    // Under another name: a table that is in use is not touched.
+    // Under another name, so that a table in use is not touched.
     let place = Place {
         table: format!("{}_probe", place.table),
         ..place.clone()
@@ -98,7 +100,7 @@ fn host_seconds(parameter: &str) -> Option<u64> {
 
 fn text(place: &Place, host: impl Fn(&str) -> Option<u64>) -> String {
     let table = table(place);
-    // All of them: what is left out gets a time that `nft` has built in, not the host's.
+    // All states, because `nft` gives a missing state its built-in time, not the host's.
     let policy: Vec<String> = STATES
         .iter()
         .map(|(name, parameter, default, ours)| {

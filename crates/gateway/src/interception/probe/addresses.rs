@@ -1,4 +1,4 @@
-//! With which addresses a probe goes: those of clients and servers that do not take part.
+//! The addresses of a probe: addresses of clients and servers that are not in use.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -7,8 +7,8 @@ use super::packets::Addresses;
 use crate::interception::plan::Selection;
 use midspan_linux::netlink::Prefix;
 
-/// Servers that are never asked: one of a documentation range, and an ordinary one for firewalls
-/// that refuse such ranges.
+/// Servers to which no connection is opened: one of a documentation range, and an ordinary one for
+/// firewalls that refuse such ranges.
 pub const SERVERS: [(IpAddr, IpAddr); 2] = [
     (
         IpAddr::V4(Ipv4Addr::new(198, 51, 100, 77)),
@@ -20,13 +20,13 @@ pub const SERVERS: [(IpAddr, IpAddr); 2] = [
     ),
 ];
 
-/// Clients where an interface has no addresses (RFC 5737, RFC 3849).
+/// Clients for an interface without addresses (RFC 5737, RFC 3849).
 const CLIENTS: (IpAddr, IpAddr) = (
     IpAddr::V4(Ipv4Addr::new(192, 0, 2, 77)),
     IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0x4d, 1, 0, 0, 0, 0x77)),
 );
 
-/// Clients that could be at the interfaces of a listener, of both families.
+/// Addresses that clients at the interfaces of a listener could have, of both families.
 pub fn clients(selection: &Selection, addresses: &[(String, Prefix)]) -> (IpAddr, IpAddr) {
     let is_named = |interface: &str| {
         selection
@@ -49,7 +49,8 @@ pub fn clients(selection: &Selection, addresses: &[(String, Prefix)]) -> (IpAddr
     )
 }
 
-/// Another address of the same network; none in networks without one, or of one link only.
+/// Another address of the same network; `None` for a network of one address, and for link-local
+/// addresses.
 pub fn neighbour(prefix: Prefix) -> Option<IpAddr> {
     match prefix.address {
         IpAddr::V4(own) => {
@@ -72,7 +73,8 @@ pub fn neighbour(prefix: Prefix) -> Option<IpAddr> {
     }
 }
 
-/// With a port and a number that no earlier probe had, as far as chance allows.
+/// Addresses with a random port and sequence number, so that they hardly ever repeat those of an
+/// earlier probe.
 pub fn fresh(client: IpAddr, server: IpAddr, server_port: u16) -> Addresses {
     let chance = RandomState::new().hash_one(server_port).to_le_bytes();
     let [a, b, c, d, e, f, ..] = chance;

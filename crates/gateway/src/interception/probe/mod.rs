@@ -1,12 +1,12 @@
-//! Whether the host's firewall lets intercepted connections work, tried with real packets.
+//! Tries with real packets whether the host's firewall lets intercepted connections work.
 //!
-//! For each listener and family, two first segments are sent as Midspan sends them: a client's
-//! SYN on its way back through `lo`, and a server leg's SYN, both from a client's address. They
-//! are counted ahead of and behind the host's rules at every hook. None of them leaves the
-//! machine, nor does the listener's answer: the last chain at the hook `output` drops them.
+//! For each listener and family, the probe sends two SYNs as Midspan sends them: a client's SYN
+//! that comes back through `lo`, and a server leg's SYN. Both come from a client's address.
+//! Counters before and after the host's rules at every hook count the SYNs. The last chain at the
+//! hook `output` drops the SYNs and the listener's answer, so that none of them leaves the machine.
 //!
-//! A packet that is seen ahead of a hook's rules and not behind them was stopped there. Then a
-//! second try counts behind every priority of that hook, which shows the chain.
+//! A packet that is counted before a hook's rules and not after them was stopped by these rules.
+//! Then a second attempt counts after every priority of that hook, to find the chain.
 
 mod addresses;
 mod packets;
@@ -32,31 +32,32 @@ pub use table::Hook;
 use table::{Case, Kind};
 use verdict::{Seen, judge, stopped, stopping};
 
-/// What a probe may take before a packet counts as stopped; it is sent a second time halfway.
+/// A packet that is not counted within this time counts as stopped. It is sent a second time after
+/// half of the time.
 const LIMIT: Duration = Duration::from_millis(300);
-/// Between two looks at the counters, each of which runs a program.
+/// The pause between two reads of the counters, each of which runs `nft`.
 const PAUSE: Duration = Duration::from_millis(30);
 
-/// The server's port where a listener takes all.
+/// The server's port for a listener that intercepts all ports.
 const PORT: u16 = 443;
 
 /// A hook at which the host stops packets of intercepted connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Where; `None` where another routing rule leads Midspan's marks away.
+    /// The hook; `None` if another routing rule leads packets with Midspan's marks elsewhere.
     pub hook: Option<Hook>,
-    /// The families that are concerned.
+    /// The families whose packets are stopped.
     pub families: Vec<Family>,
-    /// The chains that stop them; empty where nftables has none that does (iptables-legacy).
+    /// The chains that stop the packets; empty if nftables has no such chain (iptables-legacy).
     pub chains: Vec<BaseChain>,
-    /// Shell commands, each of which adds a rule that is missing.
+    /// Shell commands, each of which adds a missing rule.
     pub commands: Vec<String>,
-    /// The rule as it stands in a file of nftables, for [`chains`](Self::chains).
+    /// The missing rule in the syntax of a file of nftables, for [`chains`](Self::chains).
     pub rule: Option<String>,
 }
 
 impl Obstacle {
-    /// What is wrong, in one sentence without a full stop.
+    /// The fault, in one sentence without a full stop.
     #[must_use]
     pub fn finding(&self) -> String {
         let families: Vec<&str> = self
@@ -86,7 +87,7 @@ impl Obstacle {
         format!("the host's firewall stops intercepted {families} connections at {hook}{chains}")
     }
 
-    /// What to do, as one line.
+    /// What to do about the fault, as one line.
     #[must_use]
     pub fn remedy(&self) -> String {
         self.commands.join("; ")
@@ -99,24 +100,24 @@ impl Display for Obstacle {
     }
 }
 
-/// Sends probes. Rules and routes must be in force, and the listeners listening; whether new
-/// connections are taken does not matter.
+/// Sends probes. Rules and routes must be in force, and the listeners must listen. New connections
+/// need not be intercepted.
 pub struct Probe {
     place: Place,
     selections: Vec<Selection>,
     marks: Marks,
     ipv4: RawSocket,
-    /// Where the kernel has IPv6.
+    /// The socket for IPv6, if the kernel has IPv6.
     ipv6: Option<RawSocket>,
     changes: u32,
 }
 
 impl Probe {
-    /// Opens what is needed, in the network namespace of the calling thread. Needs
-    /// `CAP_NET_RAW`; [`run`](Self::run) needs `CAP_NET_ADMIN` only.
+    /// Opens the sockets, in the network namespace of the calling thread. Needs `CAP_NET_RAW`;
+    /// [`run`](Self::run) needs `CAP_NET_ADMIN` only.
     ///
     /// # Errors
-    /// Those of `socket(2)`.
+    /// The errors of `socket(2)`.
     pub fn new(
         place: &Place,
         selections: &[Selection],
@@ -140,19 +141,20 @@ impl Probe {
         })
     }
 
-    /// How often the probe itself has changed rules so far, to tell its changes from those of
-    /// others ([`nftables::generation`]).
+    /// How often the probe itself has changed rules so far. With this number, its changes can be
+    /// distinguished from those of other programs ([`nftables::generation`]).
     #[must_use]
     pub const fn changes(&self) -> u32 {
         self.changes
     }
 
-    /// Tries; what stands in the way, and nothing if all is well. Takes some hundredths of a
-    /// second, or up to a second if something does. For that time there is one more table, whose
-    /// rules concern the probe's packets only.
+    /// Tries all cases. Returns the obstacles; an empty list if there is none. Takes some
+    /// hundredths of a second without obstacles, and up to a second with one. Meanwhile there is
+    /// one more table, whose rules concern the probe's packets only.
     ///
     /// # Errors
-    /// Rules cannot be set or read, perhaps since somebody changes them at this moment.
+    /// Rules cannot be set or read, perhaps because another program changes rules at the same
+    /// moment.
     pub fn run(&mut self) -> Result<Vec<Obstacle>, InterceptionError> {
         let cases = self.cases()?;
         let reached = self.attempt(&cases, &[])?;
@@ -199,7 +201,7 @@ impl Probe {
             .collect())
     }
 
-    /// Removes what a probe that was killed has left behind.
+    /// Removes the leftovers of a killed probe.
     pub(super) fn remove(place: &Place) -> Result<(), nftables::NftablesError> {
         nftables::apply(&table::removal(&name(place)))
     }
@@ -237,7 +239,7 @@ impl Probe {
 
     fn cases(&self) -> Result<Vec<Case>, InterceptionError> {
         let addresses = Netlink::open()?.addresses()?;
-        // A packet of a family that is switched off is seen nowhere, which no firewall has done.
+        // If a family is switched off, no counter counts its packet; a firewall is not the reason.
         let has_ipv6 = self.ipv6.is_some() && ipv6::missing().is_none();
         let mut cases = Vec::new();
         for (index, (selection, mark)) in self
@@ -272,13 +274,14 @@ impl Probe {
         Ok(cases)
     }
 
-    /// Sends all cases; by case, the counters that have seen it.
+    /// Sends all cases; returns for each case the counters that counted it.
     fn attempt(
         &mut self,
         cases: &[Case],
         priorities: &[(Hook, BTreeSet<i64>)],
     ) -> Result<Vec<Seen>, InterceptionError> {
-        // Connection tracking must not know them from an earlier attempt.
+        // With new ports and numbers, because connection tracking may still have entries of an
+        // earlier attempt.
         let cases: Vec<Case> = cases.iter().map(Case::again).collect();
         let table = name(&self.place);
         nftables::apply(&table::ruleset(&table, &cases, priorities))?;
@@ -330,7 +333,8 @@ impl Probe {
             IpAddr::V6(_) => self.ipv6.as_mut(),
         };
         if let Some(socket) = socket {
-            // A firewall's refusal is an error here too; the counters say where.
+            // A firewall's refusal is an error of this call too. The counters show where the packet
+            // was stopped.
             let _ = socket.send(packet, case.mark);
         }
     }

@@ -1,4 +1,4 @@
-//! The probe's segments: pure.
+//! The probe's segments. Without I/O.
 
 use std::net::IpAddr;
 
@@ -7,15 +7,15 @@ use etherparse::PacketBuilder;
 /// Addresses, ports and number of a probe's SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
-    /// The client that does not exist.
+    /// The address of a client that does not exist.
     pub client: IpAddr,
     /// The client's port.
     pub client_port: u16,
-    /// The server that is never asked.
+    /// The address of a server to which no connection is opened.
     pub server: IpAddr,
     /// The server's port.
     pub server_port: u16,
-    /// Sequence number of the SYN, by which rules know it.
+    /// Sequence number of the SYN, by which rules identify it.
     pub sequence: u32,
 }
 
@@ -27,12 +27,12 @@ pub fn syn(addresses: &Addresses) -> Vec<u8> {
     build(addresses, addresses.sequence, false)
 }
 
-/// The client gives up, so that the listener forgets the SYN.
+/// A client's RST, with which the listener drops the half-open connection.
 pub fn reset(addresses: &Addresses) -> Vec<u8> {
     build(addresses, addresses.sequence.wrapping_add(1), true)
 }
 
-/// Empty where the addresses are of different families.
+/// Returns an empty packet if the addresses are of different families.
 fn build(addresses: &Addresses, sequence: u32, reset: bool) -> Vec<u8> {
     let builder = match (addresses.client, addresses.server) {
         (IpAddr::V4(client), IpAddr::V4(server)) => {

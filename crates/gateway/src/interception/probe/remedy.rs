@@ -1,12 +1,12 @@
-//! What to add to a firewall that stops intercepted connections, as text: pure.
+//! What to add to a firewall that stops intercepted connections, as text. Without I/O.
 
 use super::super::plan::Marks;
 use super::table::Hook;
 use midspan_linux::nftables::BaseChain;
 use midspan_linux::raw_packet::Family;
 
-/// Shell commands that let Midspan's packets pass a hook: one for each chain that stops them, or,
-/// where no chain is known (iptables-legacy), those of iptables.
+/// Shell commands that let Midspan's packets pass a hook: one command for each chain that stops the
+/// packets. If no such chain was found (iptables-legacy), commands of iptables.
 pub fn commands(
     hook: Hook,
     marks: &Marks,
@@ -40,10 +40,10 @@ pub fn commands(
     commands
 }
 
-/// The rule as it stands in a chain of nftables.
+/// The rule in the syntax of a chain of nftables.
 pub fn rule(hook: Hook, marks: &Marks) -> String {
     match hook {
-        // Nobody else's packets have these marks: the bits are Midspan's.
+        // No other program's packets have these marks, because the bits belong to Midspan.
         Hook::Output | Hook::Postrouting => {
             format!("meta mark & {:#010x} != 0 accept", marks.mask)
         }
@@ -62,7 +62,7 @@ pub fn rule(hook: Hook, marks: &Marks) -> String {
     }
 }
 
-/// The table of xtables that a chain belongs to, if iptables-nft made it.
+/// The table of xtables to which a chain belongs, if iptables-nft made it.
 fn iptables_table(chain: &BaseChain, hook: Hook) -> Option<&str> {
     let is_one = chain.family != "inet"
         && chain.name == hook.to_string()

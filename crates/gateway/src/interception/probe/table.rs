@@ -1,4 +1,4 @@
-//! The rules that see how far a probe comes, as text: pure.
+//! The rules that count how far a probe gets, as text. Without I/O.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Write};
@@ -6,14 +6,14 @@ use std::net::IpAddr;
 
 use super::packets::Addresses;
 
-/// Before and behind everybody else's chains.
+/// Priorities before and after the chains of all other programs.
 const FIRST: i64 = -2_000_000_000;
 const LAST: i64 = 2_000_000_000;
 
 /// The probe's two kinds of first segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A client's SYN on its way through `lo` to the listener, and the answer to it.
+    /// A client's SYN that comes back through `lo` to the listener, and the listener's answer.
     Taken,
     /// A server leg's SYN.
     ServerLeg,
@@ -23,7 +23,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub kind: Kind,
-    /// Of which selection.
+    /// The index of the case's selection.
     pub selection: usize,
     pub mark: u32,
     pub addresses: Addresses,
@@ -32,18 +32,18 @@ pub struct Case {
 /// A hook of the kernel at which a firewall can stop a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Hook {
-    /// What comes in, before routing.
+    /// Received packets, before routing.
     Prerouting,
-    /// What is for this machine.
+    /// Packets for this machine.
     Input,
-    /// What this machine sends.
+    /// Packets that this machine sends.
     Output,
-    /// What leaves, after routing.
+    /// Packets that leave, after routing.
     Postrouting,
 }
 
 impl Hook {
-    /// As nftables writes it.
+    /// The hook's name in nftables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -61,24 +61,24 @@ impl Display for Hook {
     }
 }
 
-/// Where a packet is counted.
+/// The place at which a packet is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
-    /// Ahead of everybody's chains at a hook.
+    /// Before all other chains at a hook.
     Begin(Hook),
-    /// Behind the chains of this priority.
+    /// After the chains of this priority.
     Behind(Hook, i64),
-    /// Behind everybody's.
+    /// After all other chains at a hook.
     End(Hook),
-    /// The same for the listener's answer, at the hook `output`.
+    /// The same places for the listener's answer, at the hook `output`.
     AnswerBegin,
     AnswerBehind(i64),
     AnswerEnd,
-    /// On its way somewhere else than to `lo`: another rule of routing takes the mark.
+    /// On an interface other than `lo`: another routing rule matches the mark.
     Astray,
 }
 
-/// Name of a case's counter.
+/// The name of a case's counter.
 pub fn counter(case: usize, stage: Stage) -> String {
     let stage = match stage {
         Stage::Begin(hook) => format!("{}_begin", hook.name()),
@@ -99,14 +99,14 @@ fn label(priority: i64) -> String {
     }
 }
 
-/// The text for `nft -f`: a table that counts the cases at every hook, and lets none of them, nor
-/// any answer, leave the machine. With `priorities`, they are counted behind each of these as
-/// well.
+/// The text for `nft -f`: a table that counts the cases at every hook, and drops each case and each
+/// answer before it leaves the machine. If `priorities` contains some, the table also counts after
+/// each of these.
 pub fn ruleset(table: &str, cases: &[Case], priorities: &[(Hook, BTreeSet<i64>)]) -> String {
     let mut text = removal(table);
     // Writing to a string does not fail.
     let _ = writeln!(text, "table inet {table} {{");
-    // A run finds it by this, should this process be killed.
+    // By this comment, a later run finds the table if this process is killed.
     let comment = crate::interception::own_tables::comment(&[]);
     let _ = writeln!(text, "\tcomment \"{comment}\"");
     let mut counters = BTreeSet::new();
@@ -134,7 +134,7 @@ pub fn ruleset(table: &str, cases: &[Case], priorities: &[(Hook, BTreeSet<i64>)]
     text
 }
 
-/// The text that removes the table, whether it is there or not.
+/// The text that removes the table, if there is one.
 pub fn removal(table: &str) -> String {
     format!("table inet {table}\ndelete table inet {table}\n")
 }
@@ -155,7 +155,7 @@ fn chain(
 ) {
     let (name, priority) = match position {
         Position::Begin => ("begin".to_owned(), FIRST),
-        // A chain added later comes before those of the same priority.
+        // A chain that is added later comes before older chains of the same priority.
         Position::Behind(priority) => (label(priority), priority.saturating_add(1)),
         Position::End => ("end".to_owned(), LAST),
     };
@@ -206,7 +206,7 @@ fn rules(hook: Hook, position: Position, case: &Case) -> Vec<(String, Stage, &'s
     rules
 }
 
-/// The destination is left out: a host may translate it.
+/// The destination is not compared, because a host may translate it.
 fn syn(addresses: &Addresses) -> String {
     format!(
         "{} saddr {} tcp sport {} tcp sequence {}",

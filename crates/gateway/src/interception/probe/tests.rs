@@ -1,4 +1,4 @@
-//! The rules' text, and what is concluded from counters.
+//! The rules' text, and the conclusions from counters.
 
 use super::addresses::neighbour;
 use super::packets::Addresses;
@@ -36,7 +36,7 @@ fn nothing_leaves_the_machine() {
     let last = last.split_once("\t}").unwrap().0;
     assert_eq!(last.matches(" drop").count(), 3, "{text}");
     assert!(last.contains("priority 2000000000"));
-    // The number after the greatest is 0.
+    // The sequence number after the greatest one is 0.
     assert!(last.contains("tcp ackseq 0 counter name \"case0_answer_end\" drop"));
     assert!(!text.contains("\"case1_input_begin\""), "{text}");
 }

@@ -1,4 +1,4 @@
-//! What follows from the counters: pure.
+//! Draws conclusions from the counters. Without I/O.
 
 use std::collections::BTreeSet;
 
@@ -6,20 +6,21 @@ use super::table::{self, Case, Hook, Kind, Stage};
 use midspan_linux::nftables::BaseChain;
 use midspan_linux::raw_packet::Family;
 
-/// Names of counters that have counted.
+/// The names of the counters that are not zero.
 pub type Seen = BTreeSet<String>;
 
-/// How far a case has come.
+/// How far a case got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reach {
-    /// As far as it should, or not known: the listener got it and had no way to answer.
+    /// As far as it should, or unknown: the listener received the SYN and had no route for its
+    /// answer.
     Passed,
-    /// Not even to the first hook: there is no route, or no such family on this machine.
+    /// Not even to the first hook: there is no route, or this machine does not have the family.
     Unsent,
     Stopped(At),
 }
 
-/// Where a case was stopped.
+/// The place at which a case was stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     Hook(Hook),
@@ -78,8 +79,7 @@ pub fn judge(case: &Case, seen: &Seen, index: usize) -> Reach {
     }
 }
 
-/// The cases that were stopped, where no other server of the same listener and family got
-/// through.
+/// The stopped cases, if no other server of the same listener and family was reached.
 pub fn stopped<'a>(cases: &'a [Case], seen: &[Seen]) -> Vec<(&'a Case, At)> {
     let judged: Vec<(&Case, Reach)> = cases
         .iter()
@@ -100,7 +100,7 @@ pub fn stopped<'a>(cases: &'a [Case], seen: &[Seen]) -> Vec<(&'a Case, At)> {
         .collect()
 }
 
-/// The chains of the first priority that a case did not get behind.
+/// The chains of the first priority after which a case was not counted.
 pub fn stopping(
     index: usize,
     at: At,

@@ -1,4 +1,4 @@
-//! The networks of the tables and of Fig. 9, what varies on them, and what the paper prints.
+//! The networks of the tables and of Fig. 9, the values that vary on them, and the printed results.
 
 use midspan_path::{Error, Path};
 
@@ -7,12 +7,12 @@ use crate::network::Network;
 const EIGHT: Network = Network::new("bhole", include_str!("8-hops.toml"));
 const FOURTEEN: Network = Network::new("bhole", include_str!("14-hops.toml"));
 
-/// A row of equal hops.
+/// A row of equal links. The paper calls a link a hop.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row {
     network: Network,
     hops: u32,
-    /// Delay of each hop, in ms.
+    /// Delay of each link, in ms.
     delay: u64,
 }
 
@@ -25,7 +25,8 @@ pub(super) const FIGURE_9: Row = Row {
     delay: 2,
 };
 
-/// Table 4: hops between the source and the proxy, those hops against the others, and packets.
+/// Table 4: links between the source and the proxy, the ratio of these links to the others, and
+/// packets.
 pub(super) const PLACES: [(u32, &str, u64); 7] = [
     (1, "1:7", 2530),
     (2, "2:6", 2970),
@@ -35,10 +36,10 @@ pub(super) const PLACES: [(u32, &str, u64); 7] = [
     (6, "6:2", 2970),
     (7, "7:1", 2530),
 ];
-/// The same without a proxy.
+/// Packets of Table 4 without a proxy.
 pub(super) const PLAIN_4: u64 = 2210;
 
-/// Table 6: `C_max` in packets, and packets; the paper ends at 40.
+/// Table 6: `C_max` in packets, and packets. The paper's table ends at 40.
 pub(super) const BUFFERS: [(u32, Option<u64>); 6] = [
     (10, Some(1948)),
     (20, Some(2361)),
@@ -47,10 +48,10 @@ pub(super) const BUFFERS: [(u32, Option<u64>); 6] = [
     (80, None),
     (160, None),
 ];
-/// The same without a proxy.
+/// Packets of Table 6 without a proxy.
 pub(super) const PLAIN_6: u64 = 1390;
 
-/// Fig. 9: hops between the source and each proxy.
+/// Fig. 9: links between the source and each proxy.
 pub(super) const PROXIES: [&[u32]; 4] = [&[], &[7], &[5, 9], &[3, 7, 10]];
 
 impl Row {
@@ -62,7 +63,8 @@ impl Row {
         }
     }
 
-    /// The path with proxies after so many hops from the source, and further changes.
+    /// The path with proxies after these numbers of links from the source, and with further
+    /// changes.
     pub(super) fn path(&self, proxies: &[u32], changes: &[String]) -> Result<Path, Error> {
         let delay = |hop| format!("link.hop-{hop}.delay={} ms", self.delay);
         let mut all: Vec<String> = (1..=self.hops).map(delay).collect();

@@ -43,7 +43,7 @@ pub(super) fn named(name: &str, points: Vec<(f64, f64)>) -> Series {
     }
 }
 
-/// Packets delivered against what a table varies.
+/// Delivered packets against the value that a table varies.
 pub(super) fn throughput_figure(
     item: &str,
     title: &str,

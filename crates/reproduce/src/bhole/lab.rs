@@ -1,5 +1,5 @@
-//! Bhole on the lab: where a proxy stands (Table 4), what buffer a session has (Table 6), how many
-//! there are (Fig. 9).
+//! Bhole on the lab: the place of a proxy (Table 4), the buffer of a session (Table 6), the number
+//! of proxies (Fig. 9).
 
 use super::conditions::{BUFFERS, FIGURE_9, PLACES, PLAIN_4, PLAIN_6, PROXIES, Row};
 use super::conditions::{TABLE_4, TABLES_5_AND_6};
@@ -8,16 +8,16 @@ use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Point, Statement};
 use crate::run::number;
 
 const DIRECT: &str = "no proxy";
-/// Of [`BUFFERS`], those that the paper prints.
+/// The names of those of [`BUFFERS`] that the paper prints.
 const BUFFER_NAMES: [&str; 4] = [
     "buffer of 10 packets",
     "buffer of 20 packets",
     "buffer of 30 packets",
     "buffer of 40 packets",
 ];
-/// Of [`PROXIES`], from one proxy on.
+/// The names of [`PROXIES`] with at least one proxy.
 const COUNT_NAMES: [&str; 3] = ["one proxy", "two proxies", "three proxies"];
-/// Data of a packet of a kernel.
+/// Bytes of data in a packet of a kernel.
 const PACKET: u32 = 1448;
 
 const fn effort(extent: Extent) -> (u32, u32) {
@@ -56,7 +56,7 @@ pub(super) fn table_4(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     }])
 }
 
-/// Table 6, as far as the paper prints it.
+/// Table 6, the part that the paper prints.
 pub(super) fn table_6(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let (seconds, repetitions) = effort(extent);
     let mut arms = vec![direct(TABLES_5_AND_6, seconds)?];
@@ -72,7 +72,7 @@ pub(super) fn table_6(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             gain = gain.with_paper(number(printed) / number(PLAIN_6));
         }
         statements.push(gain);
-        // Monotone and saturating is what can be asked.
+        // The bounds only require that goodput grows with the buffer, and then stays the same.
         if let Some(smaller) = last {
             let more = Statement::new(Metric::Goodput, name, &[smaller]);
             statements.push(more.at_least(0.99));
@@ -100,7 +100,7 @@ pub(super) fn figure_9(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             continue;
         }
         arms.push(split(FIGURE_9, name, proxies, None, seconds)?);
-        // Each is better than the last in the paper; where the link is full it cannot be.
+        // In the paper, each additional proxy is better. With a full link that is not possible.
         let more = Statement::new(Metric::Goodput, name, &[fewer]);
         statements.push(more.at_least(0.99));
         fewer = name;
@@ -124,7 +124,8 @@ fn direct(row: Row, seconds: u32) -> Result<Arm, LaboratoryError> {
     Ok(Arm::direct(DIRECT, path, f64::from(seconds)))
 }
 
-/// With proxies after so many hops from the sender, each with a send buffer of `buffer` packets.
+/// With proxies after these numbers of links from the sender, each with a send buffer of `buffer`
+/// packets.
 fn split(
     row: Row,
     name: &'static str,
@@ -134,8 +135,8 @@ fn split(
 ) -> Result<Arm, LaboratoryError> {
     let mut changes = vec![duration(seconds)];
     if let Some(packets) = buffer {
-        // What a kernel keeps for a packet is counted with what it takes itself, which is about
-        // half.
+        // A kernel counts its own overhead for a packet as part of the buffer. The overhead is
+        // about as large as the data, and the kernel doubles the size that is set.
         let bytes = packets * PACKET;
         let of = |hops| format!("proxy.n{hops}.server_leg.send_buffer={bytes} B");
         changes.extend(proxies.iter().map(of));

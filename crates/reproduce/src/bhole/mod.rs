@@ -19,25 +19,26 @@ use conditions::{BUFFERS, PLACES, PLAIN_4, PLAIN_6, TABLE_4, TABLES_1_TO_3, TABL
 use figures::{CwndFigure, named, throughput_figure};
 use scenario::{Case, Congestion, Outcome};
 
-/// Most packets between ours and the paper's where the paper names everything that matters.
+/// The largest difference in packets to the paper, for cases in which the paper names all
+/// parameters.
 const CLOSE: u64 = 2;
 const TEN_SECONDS: TimeSpan = TimeSpan::from_seconds(10);
-/// Runs of Table 5 served first, where the service times' draws matter.
+/// Runs of Table 5 in the order "served first", for which the random service times matter.
 const SEEDS: u64 = 20;
-/// Table 5 may fall by so much over its row.
+/// The share by which a row of Table 5 may fall.
 const GREATEST_FALL: f64 = 0.04;
-/// A row is saturated where its last step grows by less than this share.
+/// A row is saturated if its last step grows by less than this share.
 const SATURATED: f64 = 0.01;
 
-const HIDDEN: &str = "acknowledged first, the service time is hidden behind the packets before";
-const ONE_ROUND_TRIP: &str = "not matched, by the difference shown: each copy is kept for a round \
+const HIDDEN: &str = "acknowledged first, the service of the packets before hides the service time";
+const ONE_ROUND_TRIP: &str = "not matched: the difference is shown. Each copy is kept for a round \
     trip of the second leg, and its room is used a round trip of the first leg later. Used at once, \
-    10 packets in each 67.5 ms would be 1467 in the time, below the paper's 1948. The paper leaves \
-    the node open: hop 4";
-const CONGESTION: &str = "the paper names no cross traffic: as much as the hop's rate, for 0.5 s \
-    from 1.4 s on, gives its TCP figure in both tables; that fixed it";
-const CONGESTED_PTS: &str = "with the cross traffic that gives TCP's figure; only PTS above TCP is \
-    asked for";
+    10 packets in each 67.5 ms would be 1467 in the time, below the paper's 1948. The paper does not \
+    name the node: hop 4 here";
+const CONGESTION: &str = "the paper does not describe its cross traffic. Cross traffic at the hop's \
+    rate for 0.5 s, from 1.4 s on, reproduces the paper's value for TCP in both tables, and is used";
+const CONGESTED_PTS: &str = "with the cross traffic that reproduces the paper's value for TCP; the \
+    bound is only that PTS is above TCP";
 const NO_NUMBERS: &str = "the paper prints no numbers";
 const NOT_PRINTED: &str = "the paper ends at 40 packets";
 
@@ -60,7 +61,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["all tables"]).by_simulation(nothing_lost),
 ];
 
-/// Takes the steps of a table.
+/// Runs the steps of a table.
 fn make(run: &mut Simulating<'_>, steps: &[Step]) -> Result<(), Error> {
     let mut tables = Tables::default();
     for step in steps {
@@ -84,17 +85,17 @@ fn make(run: &mut Simulating<'_>, steps: &[Step]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Under this name the tables leave what was lost, in the order of [`Tables`].
+/// The name under which the tables keep the number of lost packets, in the order of [`Tables`].
 const LOST: &str = "lost";
 
 type Step = fn(&mut Tables) -> Result<(), Error>;
 
-/// The records so far, and what was lost on any leg.
+/// The records so far, and the lost packets of all legs.
 #[derive(Debug, Default)]
 struct Tables {
     records: Vec<Record>,
     figures: Vec<FigurePlot>,
-    /// Without those of Tables 2 and 3, where congestion loses packets.
+    /// Without the retransmissions of Tables 2 and 3, in which congestion loses packets.
     retransmissions: u64,
     congestion_repairs: u64,
     bytes_beyond_window: u64,
@@ -108,14 +109,14 @@ impl Tables {
         Ok(outcome)
     }
 
-    /// A number of packets that should be the paper's.
+    /// Records a number of packets that should be close to the paper's.
     fn close(&mut self, item: &str, case: &str, ours: u64, paper: u64) {
         let close = ours.abs_diff(paper) <= CLOSE;
         self.records
             .push(packets(item, case, ours, Some(paper)).with_ok(close));
     }
 
-    /// Without congestion; what the source had sent.
+    /// Without congestion; packets that the source had sent.
     fn table_1(&mut self) -> Result<(), Error> {
         let duration = TimeSpan::from_milliseconds(2500);
         let mut figure = CwndFigure::default();
@@ -130,7 +131,7 @@ impl Tables {
         Ok(())
     }
 
-    /// With congestion on the third hop; what the receiver had got.
+    /// With congestion on the third link; packets that the receiver had received.
     fn table_2(&mut self) -> Result<(), Error> {
         self.congested(
             2,
@@ -139,7 +140,7 @@ impl Tables {
         )
     }
 
-    /// With congestion on the seventh hop.
+    /// With congestion on the seventh link.
     fn table_3(&mut self) -> Result<(), Error> {
         self.congested(
             6,
@@ -179,7 +180,7 @@ impl Tables {
         Ok(())
     }
 
-    /// By position; what the receiver had got.
+    /// By position; packets that the receiver had received.
     fn table_4(&mut self) -> Result<(), Error> {
         let outcome = self.run(&Case::new(TABLE_4, TEN_SECONDS, &[]))?;
         self.close("table 4", "TCP", outcome.got, PLAIN_4);
@@ -198,7 +199,8 @@ impl Tables {
         Ok(())
     }
 
-    /// By service time, as §II says; the plain row counts what the source had sent.
+    /// By service time, as §II describes it. The row without a proxy counts the packets that the
+    /// source had sent.
     fn table_5(&mut self) -> Result<(), Error> {
         let outcome = self.run(&Case::new(TABLES_5_AND_6, TEN_SECONDS, &[]))?;
         self.close("table 5", "TCP", outcome.sent, 1410);
@@ -230,7 +232,8 @@ impl Tables {
         Ok(())
     }
 
-    /// As [`table_5`](Self::table_5), but the node serves first and acknowledges then.
+    /// Like [`table_5`](Self::table_5), but the node serves a packet before it acknowledges the
+    /// packet.
     fn table_5_served_first(&mut self) -> Result<(), Error> {
         let mut row = Vec::new();
         let mut means = Vec::new();
@@ -262,7 +265,7 @@ impl Tables {
         Ok(())
     }
 
-    /// How far a row of Table 5 falls.
+    /// The share by which a row of Table 5 falls.
     fn fall(&mut self, case: &str, row: &[f64]) {
         let fall = |first: f64, last: f64| (first - last) / first;
         let printed = fall(number(TABLE_5[0].1), number(TABLE_5[5].1));
@@ -274,7 +277,7 @@ impl Tables {
         self.records.push(record);
     }
 
-    /// By buffer.
+    /// By buffer; packets that the receiver had received.
     fn table_6(&mut self) -> Result<(), Error> {
         let outcome = self.run(&Case::new(TABLES_5_AND_6, TEN_SECONDS, &[]))?;
         self.close("table 6", "TCP", outcome.got, PLAIN_6);
@@ -316,7 +319,7 @@ impl Tables {
         Ok(())
     }
 
-    /// By number of nodes.
+    /// By number of nodes; packets that the receiver had received.
     fn figure_9(&mut self) -> Result<(), Error> {
         let mut row = Vec::new();
         let mut points = Vec::new();
@@ -345,8 +348,8 @@ impl Tables {
     }
 }
 
-/// Whatever the buffer, nothing that was acknowledged is lost: nothing was even sent twice, but for
-/// what congestion dropped on the way. Only where all tables were made.
+/// Whatever the buffer, no acknowledged data is lost. No packet is even sent twice, apart from
+/// those that congestion dropped. Only if all tables were made.
 fn nothing_lost(run: &mut Simulating<'_>) -> Result<(), Error> {
     let kept = run.kept.get(LOST).map_or(&[][..], Vec::as_slice);
     let &[retransmissions, repairs, beyond_window] = kept else {
@@ -354,7 +357,7 @@ fn nothing_lost(run: &mut Simulating<'_>) -> Result<(), Error> {
     };
     let case = "tables 2 and 3";
     let record = simulated("all tables", case, "retransmissions", "packets", repairs);
-    let mut records = vec![record.with_note("what congestion dropped")];
+    let mut records = vec![record.with_note("packets that congestion dropped")];
     let counts = [
         ("retransmissions", "packets", retransmissions),
         ("beyond the window", "bytes", beyond_window),
@@ -367,7 +370,7 @@ fn nothing_lost(run: &mut Simulating<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-/// `T_s` in microseconds, and what the paper prints.
+/// `T_s` in microseconds, and the printed number of packets.
 const TABLE_5: [(u64, u64); 6] = [
     (250, 2850),
     (500, 2844),
@@ -377,7 +380,7 @@ const TABLE_5: [(u64, u64); 6] = [
     (1500, 2790),
 ];
 
-/// What a case with these nodes is called.
+/// The name of a case with these nodes.
 fn pts_at(nodes: &[u32]) -> String {
     let hops: Vec<String> = nodes.iter().map(u32::to_string).collect();
     match hops.len() {
@@ -407,7 +410,7 @@ fn packets(item: &str, case: &str, ours: u64, paper: Option<u64>) -> Record {
     record
 }
 
-/// Marks whether each of a row is at least the one before.
+/// Marks for each value of a row whether it is at least the previous value.
 fn grows(row: &mut [Record]) {
     let values: Vec<f64> = row.iter().map(|record| record.value).collect();
     for (record, pair) in row.iter_mut().skip(1).zip(values.windows(2)) {
@@ -415,7 +418,7 @@ fn grows(row: &mut [Record]) {
     }
 }
 
-/// Marks the last of a row as missed where it is still well above the one before.
+/// Marks the last value of a row as missed if it is still well above the previous value.
 fn saturates(row: &mut [Record]) {
     if let [.., before, last] = row {
         let flat = last.value <= before.value * (1.0 + SATURATED);

@@ -1,5 +1,5 @@
-//! The scenario of all tables: one FTP over a row of equal links, with PTS nodes on the way, and TCP
-//! as in ns-2. `docs/papers/bhole.md` gives the reasons for these parameters.
+//! The scenario of all tables: one FTP over a row of equal links with PTS nodes between them, and
+//! TCP as in ns-2. `docs/papers/bhole.md` gives the reasons for these parameters.
 
 use midspan_path::{Path, Traffic};
 use midspan_sim::proxy::{Buffers, LocalAck, RelayConfiguration, Service, ServiceTime};
@@ -13,47 +13,47 @@ use crate::run::{CwndWatch, Points, number, run};
 
 const PACKET: u64 = 1000;
 
-/// What a table varies.
+/// The values that a table varies.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
     pub(super) row: Row,
-    /// Hops between the source and each PTS node.
+    /// Links between the source and each PTS node.
     pub(super) nodes: Vec<u32>,
-    /// `T_s`, the mean.
+    /// `T_s`, the mean service time.
     pub(super) service: TimeSpan,
     pub(super) local_ack: LocalAck,
     /// `C_max`, in packets.
     pub(super) buffer: u64,
     pub(super) duration: TimeSpan,
     pub(super) seed: u64,
-    /// Cross traffic that fills a hop for a time.
+    /// Cross traffic that fills a link for a time.
     pub(super) congestion: Option<Congestion>,
 }
 
-/// Momentary congestion: as much cross traffic as the hop's rate, for a time.
+/// Momentary congestion: cross traffic at the link's rate, for a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Congestion {
-    /// Hops between the source and the congested one.
+    /// Links between the source and the congested link.
     pub(super) hop: usize,
     pub(super) start: TimeSpan,
     pub(super) duration: TimeSpan,
 }
 
-/// What happened in a case. The SYN counts as the first packet.
+/// The result of a case. The SYN counts as the first packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// Packets that the source had sent.
     pub(super) sent: u64,
-    /// Packets that the receiver had got.
+    /// Packets that the receiver had received.
     pub(super) got: u64,
     /// Retransmissions of all legs.
     pub(super) retransmissions: u64,
-    /// What arrived at any receiver beyond its window, and was dropped.
+    /// Bytes that arrived at any receiver beyond its window, and were dropped.
     pub(super) bytes_beyond_window: u64,
 }
 
 impl Case {
-    /// A row for `duration`, split after so many hops.
+    /// A row for `duration`, with PTS nodes after these numbers of links.
     pub(super) fn new(row: Row, duration: TimeSpan, nodes: &[u32]) -> Self {
         Self {
             row,
@@ -107,7 +107,7 @@ impl Case {
         Ok(Outcome::of(&results))
     }
 
-    /// As [`run`](Self::run), with cwnd in packets against time of each connection.
+    /// Like [`run`](Self::run), and also returns cwnd in packets against time for each connection.
     pub(super) fn watch(&self) -> Result<(Outcome, Vec<Points>), Error> {
         let watch = CwndWatch::new(self.nodes.len() + 1, number(PACKET), Time::ZERO);
         let (results, watch) = run(&self.scenario()?, watch)?;

@@ -1,10 +1,10 @@
-//! The tables as `docs/papers/bhole.md` has them.
+//! The tables as in `docs/papers/bhole.md`.
 
 use super::*;
 use crate::Effort;
 use crate::figure::simulate;
 
-/// What `step` records.
+/// The records of `step`.
 fn table(step: Step) -> Vec<Record> {
     let mut tables = Tables::default();
     step(&mut tables).unwrap();
@@ -22,7 +22,7 @@ fn row(records: &[Record], case: &str) -> Vec<u64> {
         .collect()
 }
 
-/// All of a table are within [`CLOSE`] of the paper.
+/// Checks that all records of a table are within [`CLOSE`] of the paper.
 fn assert_close(records: &[Record], count: usize) {
     assert_eq!(records.len(), count);
     for record in records {
@@ -48,7 +48,7 @@ fn table_4_by_position() {
 fn table_5_by_service_time() {
     let records = table(Tables::table_5);
     assert_close(&records[..1], 1);
-    // Acknowledged first, as §II says: the service time hardly matters.
+    // Acknowledged first, as §II describes it: the service time hardly matters.
     let hidden = row(&records, "acknowledged first");
     assert_eq!(hidden, [2851; 6]);
     assert!(hidden[0].abs_diff(2850) <= 2);

@@ -14,12 +14,12 @@ const WINDOWS: [f64; 4] = [5840.0, 5840.0, 8816.0, 13_224.0];
 /// Segments at 0.5, 1.1 and 1.6 s with TGW, and at those times with WSO (§6.1).
 const TGW: [f64; 3] = [2.0, 4.0, 8.0];
 const WSO: [f64; 3] = [1.0, 1.0, 2.0];
-/// A pause as long as this parts two flights.
+/// A pause of at least this length separates two flights.
 const PAUSE: TimeSpan = TimeSpan::from_milliseconds(200);
-/// What is drawn.
+/// Seconds that are drawn.
 const DRAWN: f64 = 4.0;
 
-/// Data and ACKs of the client's leg.
+/// Data and ACKs of the client leg.
 #[derive(Debug, Default)]
 struct Watch {
     /// Time in seconds and end of each segment.

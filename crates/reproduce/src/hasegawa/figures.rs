@@ -9,15 +9,16 @@ use super::testbed::{Client, Measured, Testbed, Windows};
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
-/// Rates upstream, bit/s.
+/// Upstream rates in bit/s.
 const UP: [u64; 3] = [32_000, 64_000, 128_000];
-/// What the text prints of Fig. 8 at 32 kbit/s with normal segments, in bit/s (§6.1), by client.
+/// The throughput of Fig. 8 at 32 kbit/s with normal segments that the text prints, in bit/s
+/// (§6.1), by client.
 const PRINTED: [f64; 3] = [1.2e6, 1.6e6, 2.2e6];
-/// Bytes of ACKs there (§6.1).
+/// Bytes of ACKs at 32 kbit/s with normal segments (§6.1).
 const PRINTED_ACK_BYTES: [f64; 3] = [266_188.0, 200_928.0, 143_800.0];
-/// ACKs with oversized segments against normal ones (Fig. 11).
+/// The ratio of the number of ACKs with oversized segments to that with normal ones (Fig. 11).
 const PRINTED_ACKS: [f64; 3] = [0.5, 1.0 / 3.0, 1.0 / 3.0];
-/// "Approximately", "about": within this share.
+/// The paper's "approximately" and "about" mean: within this share.
 const ABOUT: f64 = 0.1;
 /// TGW is 5–9 % faster than WSO for client 2 (§6.1).
 const TGW_GAIN: (f64, f64) = (1.05, 1.09);
@@ -25,7 +26,7 @@ const TGW_GAIN: (f64, f64) = (1.05, 1.09);
 const FEWER_WINDOW_UPDATES: &str = "one ACK for 1.5 segments here; the paper's client sent one \
     for 1.35, as a BSD does whose application reads several segments at a time";
 
-/// A client at a rate upstream: normal segments, and oversized ones.
+/// A client at one upstream rate: with normal segments, and with oversized ones.
 struct Pair {
     client: Client,
     up: u64,

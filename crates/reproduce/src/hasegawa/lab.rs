@@ -1,4 +1,5 @@
-//! Hasegawa on the lab: the testbed of Fig. 7, a GEO satellite, two clients that share a downstream.
+//! Hasegawa on the lab: the testbed of Fig. 7, a GEO satellite, and two clients that share a
+//! downstream.
 
 use midspan_path::{NodeKind, Path};
 
@@ -6,9 +7,9 @@ use super::network;
 use crate::laboratory::plan::{SHOWN, expected, repetitions};
 use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
-/// Rate downstream, kbit/s.
+/// Downstream rate in kbit/s.
 const DOWN: f64 = 8000.0;
-/// An ACK with timestamps.
+/// Bytes of an ACK with timestamps.
 const ACK: f64 = 52.0;
 
 const NORMAL: &str = "normal segments";
@@ -18,12 +19,13 @@ const SMALL_WINDOW: &str = "window of 64 KB";
 const AHEAD: &str = "window of 64 KB, sending ahead";
 const WSO: &str = "automatic window, wso";
 
-/// What a client's profile says of each of the three (Hasegawa §3; 5,900 bytes fill 4 fragments).
+/// The value of the client's profile for each of the three cases (Hasegawa §3; 5,900 bytes fill 4
+/// fragments).
 const SIZES: [(&str, &str); 3] = [(NORMAL, "off"), (AUTO, "auto"), (FIXED, "5900 B")];
 
 /// Goodput of client 2, a Linux, at 32 kbit/s up with normal segments (§6.1).
 const PAPER_NORMAL: f64 = 1.6e6;
-/// And how many times as fast it is with oversized ones (§6).
+/// The factor by which client 2 is faster with oversized segments (§6).
 const PAPER_GAIN: f64 = 3.0;
 
 /// Fig. 8, with its ACKs (Fig. 11).
@@ -34,7 +36,7 @@ pub(super) fn figure_8(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         .collect()
 }
 
-/// Fig. 10; in full also Fig. 9 with all sizes.
+/// Fig. 10; with `--full` also Fig. 9 with all sizes.
 pub(super) fn figures_9_and_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let mut points = figure_10(extent)?;
     if extent == Extent::Full {
@@ -43,7 +45,7 @@ pub(super) fn figures_9_and_10(extent: Extent) -> Result<Vec<Point>, LaboratoryE
     Ok(points)
 }
 
-/// Rates upstream in kbit/s, queues in packets, and whether the client's window stays at 64 KB.
+/// Upstream rates in kbit/s, queues in packets, and whether the client's window stays at 64 KB.
 fn settings(extent: Extent) -> Vec<(u32, u32, bool)> {
     match extent {
         Extent::Quick => vec![(32, 200, false)],
@@ -78,7 +80,7 @@ fn without_delay(
     let judged = queue == 200 && !window && (up == 32 || up == 64);
     let megabytes = match extent {
         Extent::Quick => 1.0,
-        // Beyond the paper, and slow.
+        // The paper has no such rate, and the transfer is slow.
         Extent::Normal if up < 32 => 2.5,
         Extent::Normal | Extent::Full => 10.0,
     };
@@ -93,7 +95,7 @@ fn without_delay(
     let mut arms = Vec::new();
     for (name, size) in SIZES {
         testbed.access = vec![format!("oversized_segments={size}")];
-        // In a short queue ACKs are lost, and the sender does without them.
+        // In a short queue ACKs are lost, and the sender needs fewer of them.
         let factor = match (queue, name) {
             (20, _) => 10.0,
             (_, NORMAL) => 2.0,
@@ -109,7 +111,7 @@ fn without_delay(
     }
     let mut statements = Vec::new();
     for oversized in [AUTO, FIXED] {
-        // What is asked is asked of the size that a user gets without choosing.
+        // The bounds hold for the size that a user gets without choosing one.
         let asked = judged && oversized == AUTO && extent != Extent::Quick;
         let ratio = |metric| Statement::new(metric, oversized, &[NORMAL]);
         let mut gain = ratio(Metric::Goodput);
@@ -145,8 +147,8 @@ fn without_delay(
     })
 }
 
-/// Figs 9 and 10: a round trip of 500 ms, a client that keeps to 64 KB and a proxy that sends ahead
-/// (TGW), against one with large buffers and a client whose window grows (WSO).
+/// Figs 9 and 10: a round trip of 500 ms. A client whose window stays at 64 KB with a proxy that
+/// sends ahead (TGW) is compared with a client whose window grows, with large buffers (WSO).
 fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let rates: &[u32] = match extent {
         Extent::Quick => &[],
@@ -163,7 +165,8 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             megabytes: 10.0,
             access: vec![format!("send_ahead={ahead}")],
         };
-        // At most 63,712 bytes a round trip; the others have the whole link after a slow start.
+        // With sending ahead off, at most 63,712 bytes a round trip. The other cases fill the link
+        // after slow start.
         let slow: f64 = 10e6 / 63_712.0 * 0.5;
         let fast = testbed(false, "off").seconds(2.0) + 3.0;
         let arms = vec![
@@ -183,7 +186,7 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             repetitions: repetitions(extent == Extent::Full, extent),
             statements: vec![
                 if up == 128 { gain.at_least(4.0) } else { gain },
-                // "5–9 % faster than WSO for client 2" with oversized segments.
+                // The paper: "5–9 % faster than WSO for client 2" with oversized segments.
                 Statement::new(Metric::Goodput, AHEAD, &[WSO]),
             ],
         });
@@ -191,7 +194,7 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(points)
 }
 
-/// Each size of segment with each way to deal with the window, over 500 ms.
+/// Each segment size with each treatment of the window, over 500 ms.
 fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
     const ARMS: [(&str, &str, &str, bool); 6] = [
         ("wso, normal segments", "off", "wso", false),
@@ -249,11 +252,11 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
     Ok(points)
 }
 
-/// The built-in path `geo-ahead`, with its profile and without.
+/// The built-in path `geo-ahead`, with and without its profile.
 pub(super) fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     const SENDING: &str = "sending ahead";
     const NOT: &str = "not sending ahead";
-    // Seconds that a download may take.
+    // The longest time that a download may take, in seconds.
     let flows = [("1 MB", 2.9, 5.0), ("10 MB", 6.2, 9.0)];
     let mut points = Vec::new();
     for (flow, bound, without) in flows {
@@ -286,8 +289,8 @@ pub(super) fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(points)
 }
 
-/// Two clients, each with an upstream of its own that limits neither, share a downstream: both with
-/// normal segments, and the first with oversized ones.
+/// Two clients share a downstream. Each has an upstream of its own that limits neither. In one case
+/// both have normal segments, in the other the first client has oversized ones.
 pub(super) fn fair(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     const BOTH: &str = "both with normal segments";
     const ONE: &str = "the first with oversized segments";
@@ -309,13 +312,13 @@ pub(super) fn fair(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
 
 /// The testbed of Fig. 7.
 struct Testbed {
-    /// kbit/s.
+    /// Upstream rate in kbit/s.
     up: u32,
-    /// Packets.
+    /// Upstream queue in packets.
     queue: u32,
-    /// ms.
+    /// Round-trip time without queues, in ms.
     round_trip: u32,
-    /// The client's window stays at 64 KB.
+    /// Whether the client's window stays at 64 KB.
     window: bool,
     megabytes: f64,
     /// Changes of the clients' profile.

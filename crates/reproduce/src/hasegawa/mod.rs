@@ -1,5 +1,5 @@
-//! Hasegawa: Figs 8 to 12, and how a session comes to oversized segments (§6.2), by simulation;
-//! Figs 8, 10 and 11 on the lab.
+//! Hasegawa: Figs 8 to 12, and the ways in which a session begins oversized segments (§6.2), by
+//! simulation; Figs 8, 10 and 11 on the lab.
 
 mod figure_12;
 mod figures;
@@ -14,7 +14,7 @@ use midspan_model::papers::hasegawa as printed;
 
 use crate::figure::Figure;
 
-/// The figures of the paper, and what is measured beside them.
+/// The figures of the paper, and further measurements.
 pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["equations"]).by_analysis(|| {
         Ok(crate::printed([

@@ -1,5 +1,5 @@
-//! How a session comes to oversized segments: our probe, the paper's SYN/ACK with the oversized
-//! MSS, and its duplicate start (§6.2); beside normal segments.
+//! The ways in which a session begins oversized segments, compared with normal segments: Midspan's
+//! probe, the paper's SYN/ACK with the oversized MSS, and the paper's duplicate start (§6.2).
 
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_records::Record;
@@ -23,11 +23,11 @@ const WAYS: [(&str, Option<OversizedStart>); 4] = [
     ("SYN/ACK", Some(OversizedStart::SynAck)),
     ("duplicate start", Some(OversizedStart::Duplicate)),
 ];
-/// 32 kbit/s up; the round trip's propagation delay in milliseconds.
+/// 32 kbit/s upstream, and the propagation delays of the round trip in milliseconds.
 const UP: u64 = 32_000;
 const ROUND_TRIPS: [u64; 2] = [0, 500];
 
-/// What the path does to fragments.
+/// How the path treats fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fragments {
     Pass,
@@ -46,7 +46,7 @@ impl Fragments {
         }
     }
 
-    /// Runs: what is random is repeated.
+    /// The number of runs: cases with random loss are repeated.
     const fn runs(self, quick: bool) -> u64 {
         match (self, quick) {
             (Self::Lost, true) => 5,
@@ -67,7 +67,7 @@ struct Case {
 
 impl Case {
     fn bed(&self, run: u64) -> Result<Testbed, Error> {
-        // Where the delay is long, the client's window is.
+        // With a long delay, the client also has a large window.
         let windows = match self.round_trip {
             0 => Windows::Default,
             _ => Windows::Wso,
@@ -97,7 +97,7 @@ impl Case {
         self.runs.iter().filter(|run| run.time.is_none()).count() as u64
     }
 
-    /// Over the runs that ended.
+    /// The mean over the runs that ended.
     fn mean(&self, value: impl Fn(&Measured) -> f64) -> Option<f64> {
         let ended = || self.runs.iter().filter(|run| run.time.is_some());
         let count = number(ended().count() as u64);
@@ -111,7 +111,7 @@ impl Case {
     fn records(&self) -> Vec<Record> {
         let name = self.name();
         let mut broken = simulated(ITEM, &name, "broken downloads", "", number(self.broken()));
-        // SYN/ACK has no way back: what it breaks is what is to be seen.
+        // With SYN/ACK, a session cannot fall back: the item shows how many downloads break.
         if self.way.1 != Some(OversizedStart::SynAck) {
             broken.ok = Some(self.broken() == 0);
         }
@@ -126,7 +126,7 @@ impl Case {
     }
 }
 
-/// The item.
+/// The item "starts".
 pub(super) fn starts(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Simulated, Error> {
     progress(ITEM);
     let mut cases = Vec::new();

@@ -1,5 +1,5 @@
-//! The testbed of §5.1: a web server, the gateway, and one of three clients behind 8 Mbit/s down
-//! and 128, 64 or 32 kbit/s up.
+//! The testbed of §5.1: a web server, the gateway, and one of three clients with 8 Mbit/s
+//! downstream and 128, 64 or 32 kbit/s upstream.
 
 use midspan_path::{Path, Workload};
 use midspan_policy::oversized_segments::OversizedStart;
@@ -15,25 +15,26 @@ use super::network;
 use crate::Error;
 use crate::run::number;
 
-/// What carries all links' packets.
+/// The MTU of all links.
 const MTU: u32 = 1500;
 /// The link between the gateway and the client's premises.
 const ACCESS: LinkId = LinkId(0);
-/// What the gateway knows of the client's access.
+/// The key with the gateway's description of the client's access.
 const PROFILE: &str = "proxy.gateway.access";
 /// The leg from the gateway to the client.
 pub(super) const CLIENT_LEG: u32 = 1;
-/// When a download counts as broken.
+/// A download that takes longer counts as broken.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(3600);
 
 /// The clients of §5.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Client {
-    /// FreeBSD 4.5: timestamps; reading that opens the window by two segments is told at once.
+    /// FreeBSD 4.5: timestamps; it sends a window update at once when reading opens the window by
+    /// two segments.
     One,
     /// Linux 2.4: timestamps, a window that grows (Fig. 12).
     Two,
-    /// Windows 2000: neither.
+    /// Windows 2000: no timestamps, and a window that does not grow.
     Three,
 }
 
@@ -48,7 +49,7 @@ impl Client {
         }
     }
 
-    /// IP and TCP header.
+    /// Bytes of the IP and TCP header.
     const fn header(self) -> u32 {
         match self {
             Self::One | Self::Two => 52,
@@ -56,12 +57,12 @@ impl Client {
         }
     }
 
-    /// Data of a segment that fills so many fragments of 1,500 bytes.
+    /// Data bytes of a segment that fills this number of fragments of 1,500 bytes.
     pub(super) const fn segment(self, fragments: u32) -> u32 {
         (MTU - 20) * fragments + 20 - self.header()
     }
 
-    /// Table 2.
+    /// The window in Table 2.
     const fn window(self, windows: Windows) -> u64 {
         match (windows, self) {
             (Windows::Wso, Self::One | Self::Three) => 524_140,
@@ -89,7 +90,7 @@ impl Client {
     }
 }
 
-/// Table 2: which windows and buffers.
+/// Windows and buffers of Table 2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Windows {
     Default,
@@ -110,7 +111,7 @@ impl Windows {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Testbed {
     pub(super) client: Client,
-    /// Rate upstream, bit/s.
+    /// Upstream rate in bit/s.
     pub(super) up: u64,
     /// Propagation delay of the round trip.
     pub(super) round_trip: TimeSpan,
@@ -120,33 +121,33 @@ pub(super) struct Testbed {
     pub(super) size: u64,
     /// Loss of each packet and each fragment downstream.
     pub(super) loss: Probability,
-    /// Fragments do not get into the client's premises.
+    /// Whether fragments are dropped before the client's premises.
     pub(super) drops_fragments: bool,
     pub(super) seed: u64,
 }
 
-/// What came of it.
+/// The result of a download.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Measured {
-    /// From the SYN to the last byte, in seconds; `None` where it did not come.
+    /// From the SYN to the last byte, in seconds; `None` if the last byte did not arrive.
     pub(super) time: Option<f64>,
-    /// ACKs of the client.
+    /// The number of the client's ACKs.
     pub(super) acks: u64,
-    /// Their bytes, IP headers included.
+    /// The bytes of the client's ACKs, IP headers included.
     pub(super) ack_bytes: u64,
     /// Data bytes that were sent more than once.
     pub(super) again: u64,
 }
 
 impl Measured {
-    /// In bit/s; zero for a download that did not end.
+    /// Throughput in bit/s; zero for a download that did not end.
     pub(super) fn throughput(&self, size: u64) -> f64 {
         self.time.map_or(0.0, |time| number(8 * size) / time)
     }
 }
 
 impl Testbed {
-    /// 10 MB, nothing lost, normal segments.
+    /// A download of 10 MB with normal segments and without loss.
     pub(super) const fn new(client: Client, up: u64, windows: Windows) -> Self {
         Self {
             client,
@@ -164,7 +165,7 @@ impl Testbed {
         }
     }
 
-    /// Oversized segments that begin in this way.
+    /// With oversized segments that begin in this way.
     pub(super) const fn oversized(mut self, way: OversizedStart) -> Self {
         self.way = Some(way);
         self
@@ -180,13 +181,13 @@ impl Testbed {
         Ok((measured(&results), simulation.into_observer()))
     }
 
-    /// The network, as the case has it.
+    /// The network of this case.
     fn path(&self) -> Result<Path, Error> {
         let mut changes = vec![
             format!("link.access.up.rate={} bit/s", self.up),
             format!("link.access.delay={} ns", self.round_trip.nanoseconds() / 2),
             format!("link.access.down.loss={}", self.loss),
-            // What drops fragments stands at the near end of the premises' network.
+            // The device that drops fragments is where the network of the premises begins.
             format!("link.premises.drop_fragments={}", self.drops_fragments),
             format!("{PROFILE}.upstream={} bit/s", self.up),
         ];
@@ -224,7 +225,7 @@ impl Testbed {
         let mut flow = Flow::of_path(path, flow, true)?.with_sender(self.sender());
         flow.receiver = self.receiver();
         for split in &mut flow.splits {
-            // The switch is never what holds back.
+            // The inbound leg, over the switch, never limits.
             split.inbound = ReceiverConfiguration {
                 buffer: 1 << 20,
                 ..ReceiverConfiguration::default()
@@ -267,7 +268,7 @@ impl Testbed {
             acknowledge: self.client.acknowledge(),
             header_size: self.client.header(),
             segment_size: match self.client {
-                // A BSD counts windows in segments less their options.
+                // A BSD counts windows in segments, without the options.
                 Client::One => self.client.segment(1),
                 Client::Two | Client::Three => MTU - 40,
             },

@@ -1,4 +1,4 @@
-//! What the paper says, and what the three starts do.
+//! The results in the paper's text, and those of the three ways to start.
 
 use midspan_records::Record;
 
@@ -62,11 +62,12 @@ fn only_the_syn_ack_breaks_where_fragments_are_dropped() {
         broken("duplicate start", "fragments are dropped"),
         Some(0.0)
     );
-    // A duplicate start sends two windows' heads twice at most; a probe costs nothing that arrives.
+    // A duplicate start sends the beginnings of two windows twice at most. A probe that arrives
+    // costs no data.
     let again = |way: &str| value(&format!("{way}, 10 MB, 0 ms, fragments pass"), "sent again");
     assert_eq!(again("probe"), Some(0.0));
     assert!(again("duplicate start").is_some_and(|bytes| bytes > 0.0 && bytes <= 2.0 * 1448.0));
-    // All three come to three times the throughput of normal segments.
+    // With all three starts, throughput is three times that with normal segments.
     let time = |way: &str| {
         value(
             &format!("{way}, 10 MB, 0 ms, fragments pass"),

@@ -1,4 +1,4 @@
-//! What the simulator and the analysis say of the same path.
+//! The results of the simulator and of the analysis for the path of a case.
 
 use midspan_plan::{Answer, Way};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
@@ -9,12 +9,12 @@ use super::plan::{Arm, Point};
 use super::run::Run;
 use crate::comparison::simulations;
 
-/// Goodput in bit/s of the simulator, one for each repetition, with the lab's seeds.
+/// The simulator's goodput in bit/s, one value for each repetition, with the lab's seeds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Simulations(Vec<f64>);
 
 impl Simulations {
-    /// `None` where the simulator does not know what is on the path.
+    /// `None` if the simulator does not support the path.
     pub(super) fn of(arm: &Arm, repetitions: u32) -> Option<Self> {
         let (path, proxies) = arm.simulated()?;
         let repetitions = repetitions.max(1);
@@ -32,13 +32,14 @@ impl Simulations {
         Some(Self(values))
     }
 
-    /// What the repetitions come to.
+    /// The spread of the repetitions.
     pub(super) fn spread(&self) -> Option<Spread> {
         Spread::of(&self.0)
     }
 
-    /// The lab's goodput against it, paired by seed; met where the median is as near as the arm
-    /// asks, missed where the whole interval is farther.
+    /// The ratio of the lab's goodput to the simulator's, paired by seed. The bound is met if the
+    /// median is as near to one as the case requires, and missed if the whole interval is farther
+    /// away.
     pub(super) fn ratio(&self, point: &Point, arm: &Arm, runs: &[Run]) -> Option<Record> {
         let bound = Bound::NearOne(arm.within?);
         let valid = runs
@@ -62,16 +63,17 @@ impl Simulations {
             spread.median,
         )
         .with_interval(&spread)
-        .with_note(format!("asked: {bound}; {}", spread.note("paired ratios")));
+        .with_note(format!("bound: {bound}; {}", spread.note("paired ratios")));
         record.ok = bound.verdict(&spread, None);
         Some(record)
     }
 }
 
-/// Goodput of the same path by the analysis: by completion, or of a transfer without an end.
+/// Goodput of the same path by the analysis: from the completion time, or of a transfer without an
+/// end.
 pub(super) fn analyse(arm: &Arm) -> Option<f64> {
     let (path, proxies) = arm.simulated()?;
-    // It knows no thinning.
+    // The analysis does not support thinning.
     if path != arm.path {
         return None;
     }
@@ -85,7 +87,7 @@ pub(super) fn analyse(arm: &Arm) -> Option<f64> {
     answer.completion_time(bytes).map(|time| bits / time)
 }
 
-/// Bits that the only flow transfers.
+/// The number of bits that the only flow transfers.
 fn size(arm: &Arm) -> Option<f64> {
     let size = arm.path.flows.first()?.workload.total_size();
     size.map(|size: ByteSize| 8.0 * crate::run::number(size.bytes()))

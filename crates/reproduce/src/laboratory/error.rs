@@ -1,10 +1,10 @@
-//! Why there are no figures from the lab.
+//! Why a measurement in the lab failed.
 
 use midspan_lab::LabError;
 use midspan_records::StoreError;
 use midspan_units::ParseError;
 
-/// Why there are no figures from the lab.
+/// Why a measurement in the lab failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LaboratoryError {
     /// The lab failed.
@@ -19,22 +19,22 @@ pub enum LaboratoryError {
     /// There is no such item.
     #[error("the lab has no {what} \"{item}\" of {of}; it has {known}")]
     Item {
-        /// What an item is, such as "item".
+        /// The kind of name, such as "item".
         what: &'static str,
-        /// The paper, or what else is measured.
+        /// The paper, or the plan of real paths.
         of: &'static str,
-        /// What was asked for.
+        /// The requested name.
         item: String,
-        /// What there is.
+        /// The available names.
         known: String,
     },
-    /// The file of finished runs cannot be used.
+    /// The file of stored runs cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The path of an arm cannot be written, so its runs cannot be stored.
+    /// The path of a case cannot be written as a path file; therefore its runs cannot be stored.
     #[error("{case}: no path file can have this path, so its runs cannot be stored")]
     Unwritable {
-        /// Point and arm.
+        /// The names of the point and the case.
         case: String,
     },
 }

@@ -11,19 +11,20 @@ use super::run::Run;
 use super::statement::{Metric, Statement};
 use crate::{FigurePlot, Simulated};
 
-/// A statement with a bound, and what came of it.
+/// A statement with a bound, and its result.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Judged {
     /// The point's name.
     pub point: String,
-    /// What is said.
+    /// The statement.
     pub statement: Statement,
-    /// What the runs say to it; `None` where no valid runs do.
+    /// The result of the valid runs; `None` if there are none.
     pub record: Option<Record>,
 }
 
-/// Everything that is told, and what is judged of it: each arm by the lab, beside it by the simulator and by the analysis
-/// where they know it, and what is said of them. `runs` are all that were made.
+/// The records and figures of a plan, and the results of its bounds. Each case has its measurement
+/// in the lab and, if they support the case, the results of the simulator and of the analysis.
+/// `runs` are all runs that were made.
 pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, Vec<Judged>) {
     let (mut out, mut judged) = (Simulated::default(), Vec::new());
     let arms: Vec<(&Point, &Arm)> = plan
@@ -79,8 +80,8 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, 
     (out, judged)
 }
 
-/// Medians over the valid runs with the least and the greatest; of the void ones, with a note,
-/// where none is valid.
+/// Medians over the valid runs, with the least and the greatest value. If no run is valid, medians
+/// over the void runs, with a note.
 fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
     let of_arm = || runs.iter().filter(|run| run.arm == arm.name);
     let valid: Vec<&Run> = of_arm().filter(|run| run.void.is_none()).collect();
@@ -93,7 +94,7 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
         valid
     };
     let mut metrics = plan.shown.to_vec();
-    // What a ratio is made of; what stands alone has a record of its own.
+    // The metrics of ratios are shown too. A statement without a ratio has a record of its own.
     for said in &point.statements {
         if !said.against.is_empty() && !metrics.contains(&said.metric) {
             metrics.push(said.metric);
@@ -103,7 +104,8 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
         let mut said = point.statements.iter();
         said.any(|one| one.arm == arm.name && one.against.is_empty() && one.metric == *metric)
     };
-    // The goodputs of transfers of which most are alone have no sum.
+    // If the transfers start one after another, most of them are alone, and the sum of their
+    // goodputs means nothing.
     let staggered = arm.is_staggered();
     let idle = |metric: &Metric| staggered && *metric == Metric::Goodput;
     metrics.retain(|metric| !alone(metric) && !idle(metric));
@@ -128,7 +130,7 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
     records
 }
 
-/// Goodput by what varies, a plot for each title, a line for each arm.
+/// Goodput against the varied value: a plot for each title, a line for each case.
 fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
     let mut figures: Vec<FigurePlot> = Vec::new();
     for point in &plan.points {
@@ -162,7 +164,7 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
             series[line].points.push((place.at, record.value));
         }
     }
-    // Several plots of an item are told apart by what they show.
+    // Several plots of one item get different names by their titles.
     for figure in &mut figures {
         let title = figure.plot.title.replace([',', ':'], "");
         figure.item = format!("{} {title}", figure.item);

@@ -1,4 +1,4 @@
-//! What the runs of a point come to for its statements.
+//! Evaluates the statements of a point with its runs.
 
 use midspan_path::Workload;
 use midspan_records::{By, Record, Spread};
@@ -9,8 +9,8 @@ use super::statement::{Metric, Statement};
 use crate::run::number;
 
 impl Statement {
-    /// The sentence as a record; `None` where no valid runs speak of it. `runs` are those of the
-    /// point.
+    /// The statement's value as a record; `None` if no valid run has the value. `runs` are those of
+    /// the point.
     pub(super) fn record(&self, point: &Point, runs: &[Run]) -> Option<Record> {
         let values = self.values(point, runs)?;
         let spread = Spread::of(&values)?;
@@ -31,7 +31,7 @@ impl Statement {
         let mut record = Record::new(point.item, &case, &name, unit, By::Lab, spread.median)
             .with_interval(&spread);
         record.paper = self.paper;
-        // What the ratio is to, for a bound in seconds.
+        // The denominator of the ratio, for a bound in seconds.
         let other = self.against.first().and_then(|other| {
             let alone = Self::new(self.metric, other, &[]);
             Spread::of(&alone.values(point, runs)?)
@@ -64,7 +64,7 @@ impl Statement {
             for (place, value) in mine.iter().enumerate() {
                 let all = others.iter().filter_map(|one| one.get(place));
                 let best = self.metric.quantity().best(all.copied());
-                // None of either kind is as many as the other.
+                // Zero compared with zero is a ratio of one.
                 let ratio = if *value == 0.0 && best == 0.0 {
                     1.0
                 } else {
@@ -84,13 +84,13 @@ impl Statement {
         };
         let bound = self
             .bound
-            .map_or_else(String::new, |bound| format!("asked: {bound}; "));
+            .map_or_else(String::new, |bound| format!("bound: {bound}; "));
         format!("{bound}{}", spread.note(of))
     }
 }
 
 impl Metric {
-    /// Its values in a run: one, or one for each flow.
+    /// The metric's values in a run: one, or one for each flow.
     pub(super) fn values(self, arm: &Arm, run: &Run) -> Vec<f64> {
         let goodput = || run.transfers.iter().map(|one| one.goodput).sum::<f64>();
         let of = |place: usize| run.transfers.get(place).map(|one| one.goodput);
@@ -147,7 +147,7 @@ impl Metric {
     }
 }
 
-/// Jain's index of shares: 1 where all are equal, 1/n where one has everything.
+/// Jain's index of shares: 1 if all shares are equal, 1/n if one flow has everything.
 fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for share in shares {

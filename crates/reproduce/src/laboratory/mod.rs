@@ -1,8 +1,8 @@
 //! The papers' evaluations on real kernels, in the lab.
 //!
-//! A paper is a [`LabPlan`]: points, at each of which arms are compared on one path. The arms of a
-//! point alternate, so that what changes with time changes all of them; each finished run is kept
-//! in a file, so that a second call goes on where the first was stopped.
+//! A paper is a [`LabPlan`]: points, at each of which cases are compared on one path. The cases of
+//! a point alternate, so that a slow change of the machine changes all of them. Each finished run
+//! is stored in a file, so that a second execution continues after the last finished run.
 
 mod beside;
 mod error;
@@ -33,62 +33,62 @@ const RUNS: RunKind = RunKind {
     before: Some("{\"point\":"),
 };
 
-/// What is wanted from the lab.
+/// The options of a measurement in the lab.
 #[derive(Debug, Clone, Default)]
 pub struct LabEffort {
     /// How much is measured.
     pub extent: Extent,
-    /// Only this item, such as "figure 9"; everything where there is none.
+    /// Only this item, such as "figure 9"; with `None`, all items.
     pub item: Option<String>,
-    /// Of real paths, only these transfers, such as "1 MB"; all where there is none.
+    /// For real paths, only these transfers, such as "1 MB"; all if the list is empty.
     pub transfers: Vec<String>,
-    /// How often each arm is measured, in place of what the extent says.
+    /// The number of repetitions of each case, in place of the extent's.
     pub repetitions: Option<u32>,
-    /// The file that keeps finished runs.
+    /// The file that stores finished runs.
     pub state: Option<PathBuf>,
-    /// Measure nothing more: tell what the file has.
+    /// Measure nothing more, and report only the stored runs.
     pub only_finished: bool,
-    /// Threads of the simulations beside the measurements.
+    /// Threads for the simulations that accompany the measurements.
     pub threads: usize,
 }
 
-/// What happens now, for whoever waits.
+/// The progress of a measurement, for the person who waits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LabProgress<'a> {
-    /// So much is to be done.
+    /// The plan is made.
     Planned {
-        /// Runs in all.
+        /// The number of runs.
         runs: usize,
-        /// Those of them that an earlier call finished.
+        /// The number of runs that are stored already.
         finished: usize,
-        /// Seconds that the others are expected to take.
+        /// Seconds that the other runs are expected to take.
         seconds: f64,
     },
     /// A run begins.
     Begin(&'a str),
-    /// Something about it.
+    /// A message about the current run.
     Say(&'a str),
-    /// Something about the stored runs, before anything is planned.
+    /// A message about the stored runs, before the plan is made.
     Note(&'a str),
 }
 
-/// What comes out.
+/// The result of a measurement in the lab.
 #[derive(Debug, Clone)]
 pub struct Laboratory {
-    /// What was measured.
+    /// The plan that was measured.
     pub plan: LabPlan,
     /// The records and the figures.
     pub figures: Simulated,
     /// The statements with a bound.
     pub judged: Vec<Judged>,
-    /// Runs in all.
+    /// The number of runs.
     pub runs: usize,
-    /// Those of them that are void.
+    /// The number of void runs.
     pub void: usize,
 }
 
-/// What is measured of real paths: downloads, uploads and pages without a hand-set value, beside
-/// direct connections and HAProxy with hand-set ones.
+/// The plan for real paths: downloads, uploads and pages without a hand-set value, compared with
+/// direct connections and with HAProxy with hand-set values.
 ///
 /// # Errors
 /// There is no such path or transfer.
@@ -125,7 +125,7 @@ pub(crate) fn wanted(
     Ok(plan)
 }
 
-/// Each name once, for those who asked for another.
+/// Each name once, for an error message that lists the available names.
 fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
     let mut known: Vec<&str> = Vec::new();
     for name in names {
@@ -136,12 +136,12 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
     known.join(", ")
 }
 
-/// Measures what is planned. The caller has moved the process into namespaces of its
-/// own ([`midspan_lab`]). Void runs of an earlier call are made again.
+/// Measures the runs of the plan. The caller has moved the process into namespaces of its own
+/// ([`midspan_lab`]). Stored void runs are made again.
 ///
 /// # Errors
-/// The lab fails, or the file of finished runs cannot be used. A
-/// transfer that fails makes its run void.
+/// The lab fails, or the file of stored runs cannot be used. A transfer that fails makes its run
+/// void.
 pub fn laboratory(
     mut plan: LabPlan,
     effort: &LabEffort,
@@ -215,7 +215,7 @@ struct Planned<'a> {
 }
 
 impl Planned<'_> {
-    /// The run, if it has been made. It has the names that the plan has now.
+    /// The stored run, if there is one. It gets the names of the current plan.
     fn made(&self, store: &Store<Run>) -> Option<Run> {
         let run = store.get(&self.key)?.clone();
         Some(Run {

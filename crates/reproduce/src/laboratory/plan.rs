@@ -1,4 +1,4 @@
-//! What is measured: points, each with the arms that are compared at it.
+//! The plan of a measurement: points, each with the cases that are compared at it.
 
 use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
@@ -13,76 +13,76 @@ use midspan_units::TimeSpan;
 use super::LaboratoryError;
 use super::statement::{Metric, Statement};
 
-/// What every run takes besides its transfers: the network, the servers, the proxy. Seconds.
+/// Seconds of a run apart from its transfers: for the network, the servers and the proxy.
 const SET_UP: f64 = 3.0;
-/// What ACE thinning acknowledges at most with one ACK.
+/// The largest number of packets that ACE thinning acknowledges with one ACK.
 const PACKETS_PER_ACK: u32 = 5;
 
-/// Repetitions of points with a bound: as few as give an interval of 95 %.
+/// Repetitions of points with a bound: the smallest number that gives an interval of 95 %.
 pub(crate) const JUDGED: u32 = 6;
-/// Of others.
+/// Repetitions of points without a bound.
 pub(crate) const SHOWN: u32 = 3;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Extent {
-    /// A few points, in a few seconds each: to see that it works.
+    /// A few points of a few seconds each, to check that everything works.
     Quick,
-    /// What fits 45 minutes.
+    /// A selection of points that takes at most 45 minutes.
     #[default]
     Normal,
     /// The paper's whole grid.
     Full,
 }
 
-/// All that is measured of a paper.
+/// The measurements of one paper.
 #[derive(Debug, Clone)]
 pub struct LabPlan {
     /// The points, in the order in which they are measured.
     pub points: Vec<Point>,
-    /// What is shown of every arm, besides what is said of it.
+    /// The metrics that are shown for every case, in addition to its statements.
     pub shown: &'static [Metric],
-    /// Whether the simulator and the analysis stand beside.
+    /// Whether the simulator and the analysis run the cases too.
     pub beside: bool,
 }
 
-/// A place in a figure: a path, and what is compared on it.
+/// A point of a figure: a path, and the cases that are compared on it.
 #[derive(Debug, Clone)]
 pub struct Point {
-    /// What it belongs to, such as "figure 8".
+    /// The item to which the point belongs, such as "figure 8".
     pub item: &'static str,
-    /// Its name, unique in the plan, such as "32 kbit/s up, queue 200".
+    /// The point's name, unique in the plan, such as "32 kbit/s up, queue 200".
     pub name: String,
-    /// The plot that it is a point of, with its place on the horizontal axis.
+    /// The point's plot, and its position on the horizontal axis.
     pub place: Option<Place>,
-    /// What is compared.
+    /// The cases.
     pub arms: Vec<Arm>,
-    /// How often each arm is measured.
+    /// How often each case is measured.
     pub repetitions: u32,
-    /// What is said of the measurements.
+    /// The statements about the measurements.
     pub statements: Vec<Statement>,
 }
 
 impl Point {
-    /// An arm at this point, as it is called in records.
+    /// The name in records of a case at this point.
     pub(crate) fn case(&self, arm: &Arm) -> String {
         format!("{}, {}", self.name, arm.name)
     }
 }
 
-/// Where a point lies in a plot of goodput.
+/// The position of a point in a plot of goodput.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Place {
-    /// The plot's title; points with the same one are in the same plot.
+    /// The plot's title. Points with the same title are in the same plot.
     pub plot: String,
     /// The horizontal axis, the same for all points of a plot.
     pub axis: Axis,
-    /// Where on it.
+    /// The position on the axis.
     pub at: f64,
 }
 
 impl Place {
-    /// By the rate upstream in kbit/s.
+    /// A position by the upstream rate in kbit/s.
     pub(crate) fn upstream(plot: String, rate: f64) -> Self {
         let axis = Axis::new("upstream", "kbit/s");
         Self {
@@ -92,51 +92,51 @@ impl Place {
         }
     }
 
-    /// On a logarithmic axis.
+    /// A position on a logarithmic axis.
     pub(crate) fn logarithmic(plot: String, axis: (&str, &str), at: f64) -> Self {
         let axis = Axis::new(axis.0, axis.1).on_a_logarithmic_scale();
         Self { plot, axis, at }
     }
 }
 
-/// One of the things that are compared.
+/// One of the cases that are compared at a point.
 #[derive(Debug, Clone)]
 pub struct Arm {
-    /// Its name, unique in its point, such as "normal segments".
+    /// The case's name, unique in its point, such as "normal segments".
     pub name: &'static str,
-    /// The path, with what stands on it.
+    /// The path, with its hosts, proxies and flows.
     pub path: Path,
-    /// What is done at the proxies.
+    /// What runs at the places of the proxies.
     pub case: Case,
-    /// What is done at the clients.
+    /// How the clients thin ACKs, if they do.
     pub thin: Option<ThinOptions>,
-    /// What is transferred beforehand through the same proxies, and not measured.
+    /// A transfer through the same proxies before the measured ones. It is not measured.
     pub discarded: Option<Workload>,
-    /// How long its transfers are expected to take, in seconds.
+    /// How long the transfers are expected to take, in seconds.
     pub seconds: f64,
-    /// What the paper prints as its goodput, in bit/s.
+    /// The goodput that the paper prints, in bit/s.
     pub paper: Option<f64>,
-    /// How far its goodput may be from the simulator's, as a share of that.
+    /// How far the goodput may be from the simulator's, as a share of the simulator's.
     pub within: Option<f64>,
 }
 
 impl Arm {
-    /// The proxy on the path.
+    /// A case with Midspan at the places of the proxies.
     pub(crate) const fn midspan(name: &'static str, path: Path, seconds: f64) -> Self {
         Self::new(name, path, Case::Midspan, seconds)
     }
 
-    /// Plain routing.
+    /// A case with plain routing.
     pub(crate) const fn direct(name: &'static str, path: Path, seconds: f64) -> Self {
         Self::new(name, path, Case::Direct, seconds)
     }
 
-    /// Plain routing, ACKs thinned.
+    /// A case with plain routing and thinned ACKs.
     pub(crate) const fn thin(name: &'static str, path: Path, seconds: f64) -> Self {
         Self::new(name, path, Case::Thin, seconds)
     }
 
-    /// Whatever `case` puts on the path.
+    /// A case with `case` at the places of the proxies.
     pub(crate) const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
         Self {
             name,
@@ -150,26 +150,26 @@ impl Arm {
         }
     }
 
-    /// With the clients' ACKs dealt with like this.
+    /// The case with these options of thinning.
     pub(crate) const fn with_thin(mut self, options: ThinOptions) -> Self {
         self.thin = Some(options);
         self
     }
 
-    /// After a transfer that is not measured, which takes about so long, in seconds.
+    /// The case after a transfer that is not measured and takes about `seconds`.
     pub(crate) fn after(mut self, discarded: Workload, seconds: f64) -> Self {
         self.discarded = Some(discarded);
         self.seconds += seconds;
         self
     }
 
-    /// With a printed goodput.
+    /// The case with a goodput that the paper prints.
     pub(crate) const fn with_paper(mut self, goodput: f64) -> Self {
         self.paper = Some(goodput);
         self
     }
 
-    /// With its goodput asked to be so near the simulator's.
+    /// The case with a bound: its goodput is as near to the simulator's as `share`.
     pub(crate) const fn with_simulation_within(mut self, share: f64) -> Self {
         self.within = Some(share);
         self
@@ -181,14 +181,15 @@ impl Arm {
         flows.any(|flow| flow.start > TimeSpan::ZERO)
     }
 
-    /// Seconds that a run takes in all.
+    /// Seconds of a whole run.
     #[must_use]
     pub fn run_seconds(&self) -> f64 {
         self.seconds + SET_UP
     }
 
-    /// The same for the simulator, with whether its proxies are there: one flow, no access profile that
-    /// does something (the simulator's proxy has none), and thinning as the client's own.
+    /// The path for the simulator, and whether the simulator uses its proxies. `None` if the
+    /// simulator does not support the case: it needs one flow and proxies whose access profile
+    /// changes nothing, and it thins ACKs only as the client's own method.
     pub(crate) fn simulated(&self) -> Option<(Path, bool)> {
         let mut path = self.path.clone();
         let does_something = |access: &AccessLink| {
@@ -216,9 +217,9 @@ impl Arm {
         }
     }
 
-    /// What distinguishes a measurement of this arm from those of others: all that is set on it, in
-    /// the words of a path file. The names of point and arm are no part of it. `None` if no path
-    /// file can have the path.
+    /// What distinguishes a measurement of this case from others: all its settings, as in a path
+    /// file. The names of the point and the case are not part of the key. `None` if no path file
+    /// can have the path.
     #[must_use]
     pub fn key(&self, repetition: u32) -> Option<RunKey> {
         let mut path = self.path.clone();
@@ -241,7 +242,7 @@ impl Arm {
 }
 
 impl LabPlan {
-    /// The points of a paper, with simulator and analysis beside.
+    /// The points of a paper, with simulator and analysis.
     pub(crate) const fn of(points: Vec<Point>) -> Self {
         Self {
             points,
@@ -250,7 +251,7 @@ impl LabPlan {
         }
     }
 
-    /// Only the points of which there is a run of which this holds.
+    /// Keeps only the points with at least one run for which `holds` returns true.
     pub(crate) fn retain_runs(&mut self, holds: impl Fn(&Point, &Arm, u32) -> bool) {
         self.points.retain(|point| {
             let mut repetitions = 0..point.repetitions;
@@ -258,8 +259,9 @@ impl LabPlan {
         });
     }
 
-    /// Every run: the arms of a point alternate within a repetition, and all points are measured once
-    /// before one is measured again, so that what is stopped says something of each.
+    /// All runs, in their order. The cases of a point alternate within a repetition. All points are
+    /// measured once before one is measured again, so that a measurement that is stopped has
+    /// results of each point.
     pub(crate) fn runs(&self) -> Vec<(&Point, &Arm, u32)> {
         let points = self.points.iter();
         let mut runs: Vec<_> = points
@@ -274,7 +276,7 @@ impl LabPlan {
     }
 }
 
-/// How often an arm is measured, by whether its point has a bound.
+/// The number of repetitions of a point, which depends on whether the point has a bound.
 pub(crate) const fn repetitions(judged: bool, extent: Extent) -> u32 {
     match (extent, judged) {
         (Extent::Quick, _) => 1,
@@ -283,13 +285,13 @@ pub(crate) const fn repetitions(judged: bool, extent: Extent) -> u32 {
     }
 }
 
-/// Reads a path made here.
+/// Reads the text of a path that this crate has written.
 pub(crate) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
     Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
 }
 
-/// Seconds that a download of `megabytes` takes where one ACK of `ack` bytes goes up for
-/// `per_ack` segments; rates in kbit/s.
+/// Seconds that a download of `megabytes` takes if one ACK of `ack` bytes goes upstream for
+/// `per_ack` segments. Rates in kbit/s.
 pub(crate) fn expected(megabytes: f64, down: f64, up: f64, ack: f64, per_ack: f64) -> f64 {
     let by_acks = up / (ack * 8.0) * per_ack * 1448.0 * 8.0;
     let rate = by_acks.min(down * 0.965);

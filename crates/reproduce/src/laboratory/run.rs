@@ -1,4 +1,4 @@
-//! A run and what is kept of it.
+//! A run, and the values that are stored of it.
 
 use std::time::Duration;
 
@@ -13,66 +13,67 @@ use super::LaboratoryError;
 use super::plan::Arm;
 use crate::run::number;
 
-/// A transfer may take so many times as long as expected, and at least so long, in seconds.
+/// The time limit of a transfer: a multiple of its expected time, and at least this number of
+/// seconds.
 const LIMIT: (f64, f64) = (8.0, 120.0);
 /// Seconds after which the first slow start is over.
 const START: usize = 3;
 
-/// What is kept of a run.
+/// The stored values of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
     /// The point's name.
     pub point: String,
-    /// The arm's name.
+    /// The case's name.
     pub arm: String,
-    /// Which repetition, from 0.
+    /// The number of the repetition, from 0.
     pub repetition: u32,
-    /// Why the run is void; `None` where it counts.
+    /// Why the run is void; `None` if it is valid.
     pub void: Option<String>,
-    /// The flows, in the order of the path; empty where the run failed.
+    /// The flows, in the order of the path; empty if the run failed.
     pub transfers: Vec<Transfer>,
     /// Pure ACKs sent into the narrow upstream.
     pub acks: f64,
-    /// Packets that found a queue full on the first flow's way.
+    /// Packets that found a queue full on the path of the first flow's data.
     pub overflows: f64,
     /// Segments sent again.
     pub retransmissions: f64,
     /// Retransmission time-outs.
     pub timeouts: f64,
-    /// Of the first flow.
+    /// What the links behind proxies carried for the first flow.
     #[serde(default)]
     pub wire: Wire,
 }
 
-/// What came to the links from a proxy's place on, in the direction of the first flow's data, after
-/// the start.
+/// Counts at the links behind a proxy, in the direction of the first flow's data, after the start.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wire {
-    /// Length in segments that 99.9 % of the bursts into the links that leave proxies do not
-    /// exceed; 0 where there is none.
+    /// The length in segments that 99.9 % of the bursts into the links behind proxies do not
+    /// exceed; 0 if there are none.
     pub burst: f64,
-    /// The longest of them.
+    /// The longest of these bursts.
     pub longest: f64,
-    /// Packets that found no room in a queue.
+    /// Packets that found a queue full.
     pub dropped: f64,
 }
 
-/// What is kept of a flow.
+/// The stored values of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// Seconds to the end; `None` where the time is fixed.
+    /// The completion time in seconds; `None` if the duration is fixed.
     pub completion: Option<f64>,
     /// Goodput in bit/s.
     pub goodput: f64,
-    /// Of requests and responses, the time in seconds that 95 % of them do not exceed.
+    /// For requests and responses, the time in seconds that 95 % of the responses do not exceed.
     #[serde(default)]
     pub p95: Option<f64>,
 }
 
-/// Makes a run in the lab. A transfer that fails makes it void; `say` hears of what is made again.
+/// Makes a run in the lab. A transfer that fails makes the run void. `say` gets a message if a run
+/// is repeated.
 pub(super) fn make(
     point: &str,
     arm: &Arm,
@@ -80,7 +81,7 @@ pub(super) fn make(
     say: &mut dyn FnMut(&str),
 ) -> Result<Run, LaboratoryError> {
     let mut path = arm.path.clone();
-    // The same losses for every arm of a repetition, others in the next.
+    // All cases of a repetition have the same random losses. The next repetition has others.
     path.seed = path.seed.wrapping_add(u64::from(repetition));
     let limit = Duration::from_secs_f64((arm.seconds * LIMIT.0).max(LIMIT.1));
     let plan = Plan {
@@ -99,7 +100,7 @@ pub(super) fn make(
     let mut run = Run::new(point, arm.name, repetition);
     match made {
         Ok(measurements) => measurements.iter().for_each(|one| run.add(&plan.path, one)),
-        // Of the transfer, not of the set-up: one that never ends is a result too.
+        // A failure of the transfer, not of the set-up. A transfer that never ends is a result too.
         Err(LabError::Program { program, reason }) if program == "curl" || program == "iperf3" => {
             run.void = Some(format!("{program} failed: {reason}"));
         }
@@ -109,7 +110,7 @@ pub(super) fn make(
 }
 
 impl Run {
-    /// One of which nothing is known yet.
+    /// A run without values yet.
     pub(super) fn new(point: &str, arm: &str, repetition: u32) -> Self {
         Self {
             point: point.to_owned(),
@@ -139,7 +140,7 @@ impl Run {
                 p95: p95(&one.result),
             });
         }
-        // Downloads first: of those that also upload, the ACKs of the download count.
+        // Downloads first: if a flow also uploads, the ACKs of its download count.
         if let Some(flow) = path.flows.first() {
             self.acks += number(acks(path, flow, measured));
             self.wire.add(path, flow, measured);
@@ -154,7 +155,7 @@ impl Run {
         self.timeouts += number(measured.timeouts);
     }
 
-    /// One line for whoever waits.
+    /// One line for the person who waits.
     pub(super) fn line(&self, arm: &Arm) -> String {
         let goodput: f64 = self.transfers.iter().map(|one| one.goodput).sum();
         let goodput = if arm.is_staggered() {
@@ -206,7 +207,7 @@ impl Wire {
             }
             from = hop.node;
         }
-        // Of several runs of a plan, the worst.
+        // The largest value of all measurements of the run.
         let worst = |now: f64, seen: Option<u64>| now.max(number(seen.unwrap_or(0)));
         self.burst = worst(self.burst, bursts.quantile(999));
         self.longest = worst(self.longest, bursts.largest());
@@ -221,7 +222,7 @@ fn p95(result: &FlowResult) -> Option<f64> {
     quantile(&times, 0.95)
 }
 
-/// Pure ACKs sent into the link on a flow's way that is the narrowest for them.
+/// Pure ACKs that were sent into the narrowest link on the ACKs' path.
 fn acks(path: &Path, flow: &Flow, measured: &Measurement) -> u64 {
     let way = path.data_way(flow);
     let back = way.iter().map(|hop| (hop.link, hop.direction.other()));

@@ -1,23 +1,24 @@
-//! What is said of a point's measurements: ratios of its arms and their bounds. The runs are held
-//! against it in [`judging`](super::judging).
+//! Statements about a point's measurements: ratios of its cases, and their bounds.
+//! [`judging`](super::judging) compares the runs with them.
 
 use midspan_records::quantity::{ACKS_UPSTREAM, COMPLETION_TIME, GOODPUT, SHARE_OF_LINK};
 use midspan_records::{Better, Bound, Quantity};
 
-/// A number, or several, of a run.
+/// A quantity of a run, with one or several values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Metric {
-    /// Of all flows together.
+    /// The goodput of all flows together.
     Goodput,
-    /// Of one flow by its place.
+    /// The goodput of one flow, by its index.
     GoodputOf(usize),
-    /// Goodput against the narrowest rate on the first flow's way, headers counted in the rate.
+    /// The goodput of all flows divided by the smallest rate on the path of the first flow's data.
+    /// The rate includes headers.
     ShareOfLink,
-    /// Goodput of the first flow against that of all.
+    /// The goodput of the first flow divided by that of all flows.
     ShareOfFirst,
-    /// Of each flow.
+    /// The completion time of each flow.
     Completion,
-    /// Of each flow of so many bytes.
+    /// The completion time of each flow of this number of bytes.
     CompletionOf(u64),
     /// Pure ACKs sent into the narrow upstream.
     Acks,
@@ -25,37 +26,37 @@ pub enum Metric {
     Overflows,
     /// Retransmission time-outs for 1,000 transfers.
     Timeouts,
-    /// Of the first flow, what 99.9 % of the bursts that proxies send do not exceed.
+    /// The length that 99.9 % of the bursts of proxies do not exceed, for the first flow.
     Burst,
-    /// The longest of them.
+    /// The longest of these bursts.
     LongestBurst,
-    /// Packets that found no room in the queues behind proxies, after the start.
+    /// Packets that proxies sent and that found a queue full, after the start.
     Dropped,
-    /// Jain's index of the goodput of so many flows, the first ones.
+    /// Jain's index of the goodputs of the first flows, of this number.
     Fairness(usize),
-    /// Completion time of one flow by its place.
+    /// Completion time of one flow, by its index.
     CompletionAt(usize),
-    /// What 95 % of the responses of a flow do not exceed.
+    /// The time that 95 % of a flow's responses do not exceed.
     Responses(usize),
 }
 
-/// A sentence about an arm, alone or against others.
+/// A statement about a case, alone or compared with others.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement {
-    /// What is looked at.
+    /// The metric that is evaluated.
     pub metric: Metric,
-    /// Whose.
+    /// The name of the case.
     pub arm: &'static str,
-    /// Against whom: nobody, one, or the best of several.
+    /// The cases with which it is compared: none, one, or the best of several.
     pub against: Vec<&'static str>,
-    /// What must hold.
+    /// The bound of the value or ratio.
     pub bound: Option<Bound>,
-    /// What the paper prints.
+    /// The value or ratio that the paper prints.
     pub paper: Option<f64>,
 }
 
 impl Statement {
-    /// A ratio of an arm to another, or the value of the arm where `against` is empty.
+    /// The ratio of a case to another one. If `against` is empty, the value of the case.
     pub(crate) fn new(metric: Metric, arm: &'static str, against: &[&'static str]) -> Self {
         Self {
             metric,
@@ -88,7 +89,7 @@ impl Statement {
 }
 
 impl Metric {
-    /// The quantity whose values these are.
+    /// The quantity of this metric's values.
     #[must_use]
     pub fn quantity(self) -> Quantity {
         let named = |name: &str, of: &Quantity| Quantity {

@@ -1,4 +1,4 @@
-//! The plans themselves; what they measure needs a quiet machine.
+//! Tests of the plans. Their measurements would need a quiet machine.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ fn points_and_arms_have_names_of_their_own_and_statements_speak_of_arms_that_are
     }
 }
 
-/// Names that are not unique, and statements of arms that are not there.
+/// Checks that names are unique, and that each statement names cases of its point.
 pub(super) fn check_plan(plan: &LabPlan) {
     let names: BTreeSet<&str> = plan.points.iter().map(|p| p.name.as_str()).collect();
     assert_eq!(names.len(), plan.points.len());
@@ -82,7 +82,7 @@ fn an_item_that_is_not_there_is_refused_with_those_that_are() {
     assert!(error.contains("figure 9,"), "{error}");
 }
 
-/// A point with two arms, and runs of it with these goodputs in Mbit/s.
+/// A point with two cases, and runs of these with the given goodputs in Mbit/s.
 fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
     let mut point = plan_of(Paper::Tam, Extent::Quick).points.remove(0);
     point.repetitions = u32::try_from(goodputs[0].len()).unwrap();
@@ -110,7 +110,7 @@ fn gain(point: &Point) -> Statement {
 fn a_bound_is_missed_only_where_the_whole_interval_is_beyond_it() {
     let (point, runs) = point_with([&[1.0, 2.0, 4.0], &[2.0, 3.0, 4.0]]);
     let ratio = |bound: Statement| bound.record(&point, &runs).unwrap();
-    // Ratios 2, 1.5, 1.
+    // The ratios are 2, 1.5 and 1.
     let met = ratio(gain(&point).at_least(1.5));
     assert_eq!((met.value, met.low, met.high), (1.5, Some(1.0), Some(2.0)));
     assert_eq!(met.ok, Some(true));
@@ -138,15 +138,16 @@ fn records_of_lab_simulation_and_analysis_stand_side_by_side() {
     let plan = LabPlan::of(vec![point]);
     let (told, _) = figures::tell(&plan, &runs, 1);
     let count = |by| told.records.iter().filter(|record| record.by == by).count();
-    // Goodput not thinned and thinned; the analysis knows no thinning.
+    // Two simulations, of goodput not thinned and thinned; one analysis, because the analysis does
+    // not support thinning.
     assert_eq!((count(By::Simulation), count(By::Analysis)), (2, 1));
     assert!(count(By::Lab) >= 4);
     assert_eq!(told.figures.len(), 1);
     assert_eq!(told.figures[0].plot.series.len(), 2);
 }
 
-/// A run that an earlier build stored. Renaming a type, a field, a point or an arm must not make the
-/// run unfindable; if it does, `serde(rename)` keeps the stored name.
+/// A run that an earlier build stored. Renaming a type, a field, a point or a case must not make
+/// the run unfindable; if it does, `serde(rename)` keeps the stored name.
 #[test]
 fn a_stored_run_of_an_earlier_build_is_found() {
     let line = concat!(

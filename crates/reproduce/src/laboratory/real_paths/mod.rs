@@ -1,5 +1,5 @@
-//! Real paths: what Midspan reaches without a hand-set value, beside direct connections and HAProxy
-//! with hand-set ones.
+//! Real paths: Midspan without any hand-set value, compared with direct connections and with
+//! HAProxy with hand-set values.
 
 mod paths;
 #[cfg(test)]
@@ -14,39 +14,41 @@ use super::statement::{Metric, Statement};
 use super::{LabEffort, LaboratoryError, distinct};
 use paths::RealPath;
 
-/// Plain routing; the ends send with it.
+/// Plain routing; the end hosts send with this congestion control.
 const DIRECT_CUBIC: &str = "direct, CUBIC";
 const DIRECT_BBR: &str = "direct, BBR";
 /// HAProxy with hand-set values and this congestion control.
 const HAPROXY_CUBIC: &str = "HAProxy, CUBIC";
 const HAPROXY_BBR: &str = "HAProxy, BBR";
-/// No hand-set value, just started; and after a transfer that taught it the path.
+/// Midspan without a hand-set value: just started, and after a transfer from which it has learned
+/// the path.
 const COLD: &str = "Midspan, cold";
 const LEARNED: &str = "Midspan, learned";
 
-/// A median ratio to HAProxy that is 1.00 when it is written with two digits.
+/// A median ratio to HAProxy up to this value rounds to 1.00.
 const AS_FAST: f64 = 1.005;
-/// What Midspan may be slower than a direct connection: a share, or seconds.
+/// By how much Midspan may be slower than a direct connection: a share, or seconds.
 const SLOWER: (f64, f64) = (0.02, 0.001);
 /// Repetitions with `--full`.
 const FULL: u32 = 5;
 /// Repetitions of transfers that take long, by default.
 const LONG: u32 = 1;
-/// By default, a transfer is left out that takes longer with a proxy, in seconds.
+/// The limit in seconds for a transfer with a proxy. By default, transfers that take longer are
+/// left out.
 const LONGEST: f64 = 15.0;
-/// And a direct one; with [`Extent::Full`], the next number.
+/// The limit for direct transfers: by default, and with [`Extent::Full`].
 const LONGEST_DIRECT: (f64, f64) = (40.0, 120.0);
-/// An upload of 10 MB is left out that takes longer.
+/// The limit in seconds for an upload of 10 MB. Longer ones are left out.
 const LONGEST_UPLOAD: f64 = 60.0;
-/// Repetitions are fewer of transfers that take longer.
+/// Transfers that take longer than this number of seconds get fewer repetitions.
 const SHORT: f64 = 6.0;
-/// A pause after the transfer that is not measured.
+/// A pause in seconds after the transfer that is not measured.
 const REST: f64 = 2.0;
 
 const KILOBYTE: u64 = 1000;
 const MEGABYTE: u64 = 1_000_000;
 
-/// What is transferred, the most telling first.
+/// The transfers, the most informative first.
 const TRANSFERS: [Transfer; 7] = [
     Transfer::new("1 MB", Way::Down(MEGABYTE), Extent::Normal),
     Transfer::new("100 KB", Way::Down(100 * KILOBYTE), Extent::Normal),
@@ -56,7 +58,7 @@ const TRANSFERS: [Transfer; 7] = [
     Transfer::new("10 KB", Way::Down(10 * KILOBYTE), Extent::Full),
     Transfer::new("upload 10 MB", Way::Up(10 * MEGABYTE), Extent::Full),
 ];
-/// What is measured in a few minutes.
+/// The paths of the quick extent.
 const QUICK: [&str; 3] = ["wifi", "geo-1e-3", "lan"];
 
 /// A page: objects, and bytes of each.
@@ -68,13 +70,13 @@ const PARALLEL: u32 = 6;
 struct Transfer {
     name: &'static str,
     way: Way,
-    /// The least extent that has it, except on paths that say what is usual on them.
+    /// The least extent that has this transfer. Paths with a list of usual transfers ignore it.
     from: Extent,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum Way {
-    /// So many bytes.
+    /// A download of this number of bytes.
     Down(u64),
     Up(u64),
     Page,
@@ -91,7 +93,7 @@ impl Transfer {
 
     fn is_in(&self, path: &RealPath, extent: Extent) -> bool {
         match (extent, self.from) {
-            // Of a path that is asked for, what shows it.
+            // The path's most informative transfer.
             (Extent::Quick, _) => path.usual.first().unwrap_or(&TRANSFERS[0].name) == &self.name,
             (Extent::Normal, _) if !path.usual.is_empty() => path.usual.contains(&self.name),
             (Extent::Normal, from) => from != Extent::Full,
@@ -115,7 +117,8 @@ impl Transfer {
         }
     }
 
-    /// The transfer that teaches the path: in the same direction.
+    /// The transfer that is not measured, from which Midspan learns the path. It has the same
+    /// direction.
     const fn discarded(&self) -> Self {
         let way = match self.way {
             Way::Up(_) => Way::Up(MEGABYTE),
@@ -125,11 +128,11 @@ impl Transfer {
     }
 }
 
-/// The points: every path with a transfer, then every path with the next.
+/// The points: every path with one transfer, then every path with the next.
 pub(super) fn plan(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
     let transfers = wanted(&effort.transfers)?;
     let mut all = paths::all()?;
-    // Who asks for a path gets it.
+    // A path that is requested by name is measured, even if it does not belong to the quick extent.
     if effort.extent == Extent::Quick && effort.item.is_none() {
         all.retain(|path| QUICK.contains(&path.name));
     }
@@ -149,7 +152,7 @@ pub(super) fn plan(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
     })
 }
 
-/// The transfers of these names; all where there is none.
+/// The transfers with these names; all of them if no name is given.
 fn wanted(names: &[String]) -> Result<Vec<Transfer>, LaboratoryError> {
     for name in names {
         if !TRANSFERS.iter().any(|transfer| transfer.name == name) {
@@ -165,7 +168,7 @@ fn wanted(names: &[String]) -> Result<Vec<Transfer>, LaboratoryError> {
     Ok(TRANSFERS.into_iter().filter(is_wanted).collect())
 }
 
-/// `None` where it takes too long, and was not asked for.
+/// `None` if the transfer takes too long and was not requested.
 fn point(path: &RealPath, transfer: &Transfer, extent: Extent, asked: bool) -> Option<Point> {
     let seconds = path.seconds(transfer);
     let most = match (extent, transfer.way) {
@@ -221,7 +224,7 @@ fn arms(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Arm> {
     let by_bbr = with_flow(path.ends_with("bbr"));
     arms.push(Arm::direct(DIRECT_BBR, by_bbr, seconds));
     for (name, control) in [(HAPROXY_CUBIC, "cubic"), (HAPROXY_BBR, "bbr")] {
-        // By default, the better of them as it is known.
+        // By default, only the better congestion control for HAProxy on this path.
         if extent == Extent::Full || path.hand.control == control {
             let path = with_flow(path.by_hand(control));
             arms.push(Arm::new(name, path, Case::Haproxy, seconds));

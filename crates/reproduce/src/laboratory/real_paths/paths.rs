@@ -1,4 +1,4 @@
-//! The paths, with what an operator would set on them by hand.
+//! The paths, with the values that an operator would set for them by hand.
 
 use std::fmt::Write as _;
 
@@ -17,35 +17,36 @@ const FIRST_FLIGHT: f64 = 10.0;
 /// Transfers that take some seconds at a satellite's rates.
 const LONG: &[&str] = &["1 MB", "10 MB"];
 
-/// A path, and what is known of it.
+/// A path, and its properties.
 #[derive(Debug, Clone)]
 pub(super) struct RealPath {
     pub(super) name: &'static str,
     path: Path,
     known: Known,
     pub(super) hand: Hand,
-    /// What is measured by default, the most telling first; nothing special where it is empty.
+    /// The transfers that are measured by default, the most informative first. If empty, the usual
+    /// selection applies.
     pub(super) usual: &'static [&'static str],
-    /// What a proxy sends on meets a queue of few packets.
+    /// Whether the proxy sends into a queue of few packets.
     pub(super) has_short_queue: bool,
 }
 
-/// To tell how long a transfer takes.
+/// Properties for the estimate of a transfer's time.
 #[derive(Debug, Clone, Copy)]
 struct Known {
-    /// Round trip from end to end, in seconds.
+    /// Round-trip time from end to end, in seconds.
     round_trip: f64,
     /// Mean rates in Mbit/s.
     down: f64,
     up: f64,
-    /// Share of the packets that get lost at random.
+    /// Share of the packets that are lost at random.
     loss: f64,
 }
 
-/// What HAProxy is given.
+/// The hand-set values of HAProxy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hand {
-    /// The better congestion control of both legs.
+    /// The congestion control that is better for HAProxy, on both legs.
     pub(super) control: &'static str,
     /// Initial windows towards the client and towards the server, in segments.
     windows: [Option<u32>; 2],
@@ -58,9 +59,9 @@ impl Hand {
     }
 }
 
-/// All, the most telling first.
+/// All paths, the most informative first.
 pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
-    // The whole of the first flight that a client's window takes, and more.
+    // More segments than the client's window allows in the first flight.
     let geo = |control| Hand::new(control, Some(200), None);
     let satellite = |loss| Known::new(0.6, 20.0, 2.0, loss);
     let of = |name, path, known, hand| RealPath {
@@ -78,14 +79,14 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
     };
     Ok(vec![
         lossy_geo("geo-1e-3", "0.001", 0.001, geo("bbr"))?,
-        // 4 ms and 40 Mbit/s hold 14 segments.
+        // A round trip of 4 ms at 40 Mbit/s holds 14 segments.
         built_in(
             "wifi",
             Known::new(0.084, 40.0, 40.0, 0.01),
             Hand::new("bbr", Some(20), None),
         )?,
         lossy_geo("geo-0", "0", 0.0, geo("cubic"))?,
-        // Half of what each leg holds.
+        // Half of the bandwidth-delay product of each leg.
         of(
             "middle",
             two_links("middle", "100 Mbit/s", "50 ms")?,
@@ -103,7 +104,7 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             Hand::new("bbr", Some(50), None),
         )?,
         RealPath {
-            // What is over before the rain has nothing to do with it.
+            // Transfers that end before the rain say nothing about it.
             usual: LONG,
             ..of(
                 "rain-fade",
@@ -135,14 +136,14 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             Hand::new("cubic", None, None),
         ),
         RealPath {
-            // Between two that are measured whole.
+            // Its loss is between those of two paths that are measured completely.
             usual: LONG,
             ..lossy_geo("geo-1e-4", "0.0001", 0.0001, geo("bbr"))?
         },
     ])
 }
 
-/// The client and the server.
+/// The nodes of the client and of the server.
 pub(super) fn ends(path: &Path) -> Option<(NodeIndex, NodeIndex)> {
     let find = |name| {
         let place = path.nodes.iter().position(|node| node.name == name);
@@ -152,12 +153,12 @@ pub(super) fn ends(path: &Path) -> Option<(NodeIndex, NodeIndex)> {
 }
 
 impl RealPath {
-    /// Both ends send with this congestion control.
+    /// The path on which both end hosts send with this congestion control.
     pub(super) fn ends_with(&self, control: &str) -> Path {
         self.with(control, PolicyName::Configured, &Default::default())
     }
 
-    /// What is set by hand, with this congestion control.
+    /// The path with the hand-set values and this congestion control.
     pub(super) fn by_hand(&self, control: &str) -> Path {
         let legs = self.hand.windows.map(|initial_window| LegSettings {
             congestion_control: Some(control.to_owned()),
@@ -167,7 +168,7 @@ impl RealPath {
         self.with("cubic", PolicyName::Configured, &legs)
     }
 
-    /// What the proxy finds by itself.
+    /// The path on which the proxy sets all values itself.
     pub(super) fn by_itself(&self) -> Path {
         let leg = PolicyName::Auto.leg(LegSettings::default());
         self.with("cubic", PolicyName::Auto, &[leg.clone(), leg])
@@ -189,17 +190,17 @@ impl RealPath {
         path
     }
 
-    /// Seconds that a transfer takes where losses do not slow it down: a guess.
+    /// An estimate of a transfer's seconds if losses do not slow it down.
     pub(super) fn seconds(&self, transfer: &Transfer) -> f64 {
         self.seconds_at(transfer, f64::INFINITY)
     }
 
-    /// The same from end to end with CUBIC.
+    /// An estimate of a transfer's seconds from end to end with CUBIC.
     pub(super) fn seconds_by_cubic(&self, transfer: &Transfer) -> f64 {
         let Known {
             round_trip, loss, ..
         } = self.known;
-        // Mean windows of Reno and of CUBIC (RFC 9438, §5.1) at a loss of this share.
+        // Mean windows of Reno and of CUBIC (RFC 9438, §5.1) at this loss.
         let reno = 1.22 / loss.sqrt();
         let cubic = 1.054 * (round_trip / loss).powf(0.75);
         self.seconds_at(transfer, reno.max(cubic) * PACKET / round_trip)
@@ -236,7 +237,7 @@ impl Known {
     }
 }
 
-/// The ends and the proxy.
+/// The end hosts and the proxy.
 const NODES: &str = r#"
 [[host]]
 name = "client"
@@ -252,7 +253,7 @@ up = { rate = "2 Mbit/s" }
 down = { rate = "20 Mbit/s" }
 "#;
 
-/// Rain comes 2 s after the start, and is over 6 s later.
+/// The rain begins 2 s after the start, and is over 6 s later.
 const RAIN: &str = r#"
 [link.up]
 rate = "2 Mbit/s"
@@ -294,7 +295,7 @@ queue = "1000 packets"
     read("geo", &text)
 }
 
-/// Two links of one kind, the proxy in the middle.
+/// Two links of one kind, with the proxy between them.
 fn two_links(name: &str, rate: &str, delay: &str) -> Result<Path, LaboratoryError> {
     let mut text = NODES.to_owned();
     for (link, ends) in [
@@ -317,7 +318,7 @@ queue = "1000 packets"
     read(name, &text)
 }
 
-/// Shikama's testbed: what comes over the wireless link leaves by a queue of 20 packets.
+/// Shikama's testbed: data from the wireless link leaves through a queue of 20 packets.
 fn wireless() -> Result<Path, LaboratoryError> {
     let text = format!(
         r#"{NODES}

@@ -1,4 +1,4 @@
-//! What is planned; what it measures needs a quiet machine.
+//! Tests of the plan. Its measurements would need a quiet machine.
 
 use std::collections::BTreeSet;
 
@@ -58,7 +58,7 @@ fn every_path_is_measured_by_default_and_the_first_round_has_them_all() {
 fn a_path_and_transfers_can_be_chosen() {
     let plan = plan_of(Extent::Quick, Some("maritime"), &[]);
     assert_eq!(items(&plan), BTreeSet::from(["maritime"]));
-    // What would take too long by default is measured when it is asked for.
+    // A transfer that would take too long by default is measured if it is requested.
     let plan = plan_of(Extent::Normal, Some("maritime"), &["10 MB"]);
     assert_eq!(plan.points.len(), 1);
     let wrong = LabEffort {
@@ -130,7 +130,7 @@ fn a_ratio_may_be_slower_by_a_share_or_by_a_time() {
     };
     assert_eq!(verdict(1.0, 1.019), Some(true));
     assert_eq!(verdict(1.0, 1.021), Some(false));
-    // A millisecond of ten.
+    // The bound allows one millisecond more than ten.
     assert_eq!(verdict(0.010, 0.0109), Some(true));
     assert_eq!(verdict(0.010, 0.0112), Some(false));
 }

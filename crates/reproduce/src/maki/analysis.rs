@@ -6,7 +6,7 @@ use midspan_model::papers::maki;
 use midspan_model::papers::maki_figures::{figure_8_border, figure_9, figure_10, figure_11};
 use midspan_records::{By, Record};
 
-/// Throughput that §IV prints for the homogeneous path, unsplit.
+/// The throughput of the homogeneous path without splitting that §IV prints.
 const SECTION_4_PRINTED: f64 = 800e3;
 
 /// Table I.
@@ -37,8 +37,8 @@ pub(super) fn table_2() -> Result<Vec<Record>, ModelError> {
             let record = Record::new("table 2", &case, "throughput", "bit/s", By::Analysis, value);
             with_paper(record, cell.paper * 1e6)
         };
-        // The slower of the two legs; then with a send buffer of 64 packets the coupling of §III
-        // as it is printed, and with stalls counted once.
+        // First the slower of the two legs. Then, with a send buffer of 64 packets, the coupling of
+        // §III as it is printed, and with each stall counted once.
         let readings = [
             (cell.expected, "Eq. (1)"),
             (cell.printed.throughput, "coupling as printed"),
@@ -49,7 +49,7 @@ pub(super) fn table_2() -> Result<Vec<Record>, ModelError> {
     Ok(records)
 }
 
-/// What §IV prints for the homogeneous path.
+/// The value for the homogeneous path that §IV prints.
 pub(super) fn section_4() -> Vec<Record> {
     let expected = maki::expected_throughput().bits_per_second();
     let record = Record::new(
@@ -60,10 +60,10 @@ pub(super) fn section_4() -> Vec<Record> {
         By::Analysis,
         expected,
     );
-    vec![with_paper(record, SECTION_4_PRINTED).with_note("the paper says \"about\"")]
+    vec![with_paper(record, SECTION_4_PRINTED).with_note("the paper: \"about\"")]
 }
 
-/// What the text says of Fig. 8.
+/// The values for Fig. 8 in the paper's text.
 pub(super) fn figure_8() -> Result<Vec<Record>, ModelError> {
     let mut records = Vec::new();
     for (delay, paper) in [(5, 0.01), (50, 0.01), (500, 0.0001)] {
@@ -75,7 +75,7 @@ pub(super) fn figure_8() -> Result<Vec<Record>, ModelError> {
     Ok(records)
 }
 
-/// What the text says of Figs 9 to 11, in both readings.
+/// The values for Figs 9 to 11 in the paper's text, in both readings.
 pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
     let mut records = Vec::new();
     for (reading, name) in [
@@ -87,7 +87,8 @@ pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
             let record = Record::new(item, &case, quantity, unit, By::Analysis, value);
             records.push(with_paper(record, paper).with_note(note));
         };
-        // Where LAN2 is at least as lossy and as long as the others, as section III C assumes.
+        // Only where LAN2 has at least the loss and the delay of the others, as section III C
+        // assumes.
         let gains = figure_9(reading)?;
         let most = gains
             .iter()
@@ -103,7 +104,7 @@ pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
             "",
             most,
             3.0,
-            "the paper says \"about\"",
+            "the paper: \"about\"",
         );
         let least = gains
             .iter()
@@ -117,7 +118,7 @@ pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
             "",
             least,
             1.0,
-            "the paper says \"always larger than 1\"",
+            "the paper: \"always larger than 1\"",
         );
         let shares = figure_10(reading)?;
         let worst = shares
@@ -132,7 +133,7 @@ pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
             "share",
             worst,
             0.4,
-            "the paper says \"up to about\"; its send buffer is not printed",
+            "the paper: \"up to about\"; its send buffer is not printed",
         );
         for line in figure_11(reading)? {
             let at = line
@@ -147,7 +148,7 @@ pub(super) fn figures_9_to_11() -> Result<Vec<Record>, ModelError> {
                 "share",
                 at,
                 1.0,
-                "the paper says \"more than about 512 Kbytes\"",
+                "the paper: \"more than about 512 Kbytes\"",
             );
         }
     }

@@ -1,5 +1,5 @@
 //! Fig. 11: the share of the expected throughput against the proxies' send buffers, for each
-//! receive buffer; three equal networks.
+//! receive buffer, with three equal networks.
 
 use midspan_model::papers::maki::figure_10_network;
 use midspan_model::papers::maki_figures::{
@@ -19,11 +19,11 @@ const ITEM: &str = "figure 11";
 const SECONDS: u64 = 4000;
 /// The send buffer that the text names, in KB.
 const PAPER: u32 = 512;
-/// Larger ones than the figure's, in KB.
+/// Further send buffers, larger than the figure's, in KB.
 const BEYOND: [u32; 2] = [2048, 4096];
-/// Seconds in which packets are counted, to say how unsteady a leg is.
+/// Seconds in which packets are counted, as a measure of how unsteady a leg is.
 const WINDOW: u64 = 40;
-/// It restores the throughput but for this share.
+/// A send buffer restores the throughput if at most this share is missing.
 const RESTORED: f64 = 0.1;
 
 pub(super) fn simulate(
@@ -86,7 +86,7 @@ pub(super) fn simulate(
                 record.paper = Some(1.0);
                 record = record
                     .with_ok(share.mean() >= 1.0 - RESTORED)
-                    .with_note("the paper says \"more than about 512 Kbytes\"");
+                    .with_note("the paper: \"more than about 512 Kbytes\"");
             }
             if column < FIGURE_11_SEND_BUFFERS.len() {
                 let place = row * FIGURE_11_SEND_BUFFERS.len() + column;

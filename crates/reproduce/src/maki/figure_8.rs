@@ -12,16 +12,16 @@ use crate::run::simulated;
 use crate::{Effort, Error, FigurePlot, Simulated};
 
 const ITEM: &str = "figure 8";
-/// Places of the networks.
+/// Indexes of the networks.
 const WAN: usize = 1;
 const LAN2: usize = 2;
-/// Buffers, in bytes: in effect no limit.
+/// Buffers, in bytes, so large that they do not limit.
 const LARGE: u64 = 4_000_000;
 /// The loss of the WAN that the text names for each of its delays.
 const BORDERS: [f64; 3] = [0.01, 0.01, 0.0001];
-/// A border read off a figure in powers of ten is right within this factor.
+/// A border that is read off a figure in powers of ten is right within this factor.
 const POWER_OF_TEN: f64 = 10.0;
-/// Where the WAN is not the slowest, LAN2's own throughput is had but for this share.
+/// If the WAN is not the slowest network, at most this share of LAN2's own throughput is missing.
 const SAME: f64 = 0.05;
 
 pub(super) fn simulate(
@@ -63,7 +63,7 @@ pub(super) fn simulate(
         let quantity = "least share of LAN2's own throughput";
         let mut record = simulated(ITEM, &case, quantity, "share", least)
             .with_ok(least >= 1.0 - SAME)
-            .with_note("the paper says \"equals that of C_LAN2\"");
+            .with_note("the paper: \"equals that of C_LAN2\"");
         record.paper = Some(1.0);
         records.push(record);
     }
@@ -82,15 +82,15 @@ pub(super) fn simulate(
     })
 }
 
-/// The loss from which the WAN alone is slower than LAN2 alone, between the steps of the figure as
-/// a straight line on its scale.
+/// The loss from which the WAN alone is slower than LAN2 alone. Between the points of the figure,
+/// it is interpolated linearly on the figure's scale.
 fn border(points: &[Point], wan: &[Option<Measured>], lan2: f64, paper: f64) -> Record {
     let over: Vec<(f64, f64)> = points
         .iter()
         .zip(wan)
         .filter_map(|(point, wan)| Some((point.loss.ln(), (wan.as_ref()?.mean() / lan2).ln())))
         .collect();
-    // Where it is slower at the first point already, that one.
+    // If the WAN is slower at the first point already, that point's loss.
     let first = over.first().map_or(0.0, |(loss, _)| *loss);
     let crossing = over
         .windows(2)

@@ -1,4 +1,4 @@
-//! Maki on the lab: Fig. 11, what the proxies' send buffers do to three equal legs.
+//! Maki on the lab: Fig. 11, the effect of the proxies' send buffers on three equal legs.
 
 use midspan_model::papers::maki_figures::{FIGURE_11_RECEIVE_BUFFERS, FIGURE_11_SEND_BUFFERS};
 use midspan_path::Path;
@@ -15,10 +15,10 @@ const ADAPTIVE: &str = "three legs, adaptive send buffers";
 const RECEIVE: u32 = 64;
 /// The send buffer that the text names, in KB.
 const PAPER: u32 = 512;
-/// What it must bring of a leg's own throughput ("more than about 512 Kbytes"), as asked of the
-/// simulator.
+/// The share of a leg's own throughput that this send buffer must reach ("more than about 512
+/// Kbytes"). The simulator has the same bound.
 const RESTORED: f64 = 0.9;
-/// What a buffer that sets itself must reach of that.
+/// The share that an adaptive send buffer must reach.
 const ADAPTS: f64 = 0.95;
 
 /// Fig. 11.
@@ -78,10 +78,11 @@ fn point(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryErr
     })
 }
 
-/// Networks in a row with a proxy between any two, and these buffers. The lab's emulator has
-/// neither links of 10 Gbit/s nor such queues: at 100 Mbit/s no rate is a limit either.
+/// Networks in a row with a proxy between neighbours, and these buffers. The lab's emulator has
+/// neither links of 10 Gbit/s nor queues of a million packets. A rate of 100 Mbit/s does not limit
+/// either.
 fn path(legs: u32, receive: u32, send: &str, seconds: u32) -> Result<Path, LaboratoryError> {
-    // Half of a host's buffer is advertised; what is set on a socket a kernel doubles.
+    // A kernel advertises half of a host's buffer, and doubles the size that is set on a socket.
     let host = 2 * receive;
     let mut changes = vec![
         format!("flow.file.duration={seconds} s"),

@@ -1,4 +1,4 @@
-//! Runs of the cases, and what they give.
+//! Runs of the cases, and their results.
 
 use midspan_records::{Record, statistics};
 use midspan_sweep::in_parallel;
@@ -12,15 +12,15 @@ use crate::{Effort, Error};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Runs {
     count: usize,
-    /// Measured from here on.
+    /// The time from which on a run is measured.
     warm_up: TimeSpan,
     end: TimeSpan,
     threads: usize,
 }
 
 impl Runs {
-    /// Ten runs of so many seconds; where less is enough, three of a fifth of that. The first
-    /// fifth is left out.
+    /// Ten runs of `seconds`; with `quick`, three runs of a fifth of that. The first fifth of each
+    /// run is not measured.
     pub(super) const fn of(effort: &Effort, seconds: u64) -> Self {
         let (count, seconds) = if effort.quick {
             (3, seconds / 5)
@@ -36,7 +36,7 @@ impl Runs {
     }
 }
 
-/// Throughput of all runs of a case, in bit/s. Runs of the same number have the same losses.
+/// Throughput of all runs of a case, in bit/s. Runs with the same index have the same losses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Measured(Vec<f64>);
 
@@ -45,13 +45,13 @@ impl Measured {
         statistics::mean(&self.0).map_or(0.0, |mean| mean.value)
     }
 
-    /// Its throughput over that of `other`, run by run.
+    /// The ratio of this throughput to that of `other`, run by run.
     pub(super) fn over(&self, other: &Self) -> Self {
         let pairs = self.0.iter().zip(&other.0);
         Self(pairs.map(|(ours, theirs)| ours / theirs).collect())
     }
 
-    /// Its throughput over a fixed one.
+    /// The ratio of this throughput to a fixed value.
     pub(super) fn over_fixed(&self, other: f64) -> Self {
         Self(self.0.iter().map(|value| value / other).collect())
     }
@@ -66,8 +66,8 @@ impl Measured {
     }
 }
 
-/// Of the packets that a case delivers in windows of so many seconds, variance over mean (the
-/// index of dispersion), one for each run. 1 is that of a Poisson process.
+/// Variance over mean (the index of dispersion) of the packets that a case delivers in windows of
+/// `seconds`, one value for each run. A Poisson process has 1.
 pub(super) fn dispersion(case: &Case, runs: Runs, seconds: u64) -> Result<Measured, Error> {
     let window = TimeSpan::from_seconds(seconds);
     let indices = in_parallel(
@@ -85,7 +85,7 @@ pub(super) fn dispersion(case: &Case, runs: Runs, seconds: u64) -> Result<Measur
     Ok(Measured(indices))
 }
 
-/// Measures all cases, on all cores; `done` is told of each run by the place of its case.
+/// Measures all cases, on all cores. Calls `done` after each run, with the index of its case.
 pub(super) fn measure(
     cases: &[Case],
     runs: Runs,

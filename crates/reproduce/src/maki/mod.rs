@@ -16,12 +16,12 @@ mod tests;
 
 use crate::figure::Figure;
 
-/// Stands at the first record of each figure: what the paper leaves open.
+/// A note at the first record of each figure: the values that the paper leaves open.
 const CHOICES: &str = "Reno, 1,000-byte packets, an ACK for each, T_o at least 1 s, 10 Gbit/s, \
-    loss at random and none of ACKs; a send buffer also holds what is under way";
+    loss at random and none of ACKs; a send buffer also holds the data in flight";
 
 /// The tables and figures of the paper. The analysis of Figs 9 to 11 is in one part, because it is
-/// told reading by reading.
+/// reported reading by reading.
 pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["table 1"]).by_analysis(|| Ok(analysis::table_1())),
     Figure::new(&["table 2"])

@@ -9,7 +9,7 @@ const ONE: Network = Network::new("maki", include_str!("one-network.toml"));
 const THREE: Network = Network::new("maki", include_str!("three-networks.toml"));
 const FOUR: Network = Network::new("maki", include_str!("four-networks.toml"));
 
-/// The path of so many networks, with further changes.
+/// The path with this number of networks, and with further changes.
 pub(super) fn row(networks: usize, changes: &[String]) -> Result<Path, Error> {
     let network = match networks {
         1 => ONE,
@@ -19,7 +19,7 @@ pub(super) fn row(networks: usize, changes: &[String]) -> Result<Path, Error> {
     network.path(changes)
 }
 
-/// The path of networks with these losses towards the receiver and these delays one way.
+/// The path of networks with these losses towards the receiver and these one-way delays.
 pub(super) fn path(networks: &[Conditions]) -> Result<Path, Error> {
     let mut path = row(networks.len(), &[])?;
     for (link, (loss, delay)) in path.links.iter_mut().zip(networks) {

@@ -42,9 +42,9 @@ pub(super) fn simulate(
     Ok(out)
 }
 
-/// Which place is better than which.
+/// Compares the places of the proxy.
 fn orders(network: Network, name: &str, means: &[f64]) -> Vec<Record> {
-    // Better and worse, as the paper has them.
+    // The better and the worse place, according to the paper.
     let pairs = match network {
         Network::Homogeneous => [(2, 1), (2, 3)],
         Network::Heterogeneous => [(2, 1), (3, 2)],

@@ -1,4 +1,4 @@
-//! Figs 8 to 10: the loss and the delay of one of three networks varied.
+//! Figs 8 to 10: the loss and the delay of one of three networks vary.
 
 use midspan_model::ModelError;
 use midspan_model::overlay::Reading;
@@ -15,17 +15,17 @@ pub(super) const PROXIES: [usize; 2] = [1, 2];
 /// Seconds of a run.
 const SECONDS: u64 = 1000;
 
-/// A point of a figure: what one network, the varied one, is like.
+/// A point of a figure: the loss and the delay of the varied network.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Point {
     pub(super) loss: f64,
-    /// In ms.
+    /// One-way delay in ms.
     pub(super) delay: u64,
     pub(super) networks: [Network; 3],
 }
 
 impl Point {
-    /// Of each delay, all losses.
+    /// All losses for each delay.
     pub(super) fn all(delays: &[u64], networks: fn(f64, u64) -> [Network; 3]) -> Vec<Self> {
         let of = |&delay: &u64| {
             LOSSES.map(|loss| Self {
@@ -37,8 +37,8 @@ impl Point {
         delays.iter().flat_map(of).collect()
     }
 
-    /// Whether the varied network may be the slowest: it is not where it loses less than the one
-    /// with p = 0.01 and 50 ms and takes no longer.
+    /// Whether the varied network may be the slowest. It cannot be if it has a lower loss than the
+    /// network with p = 0.01 and 50 ms, and no longer delay.
     pub(super) const fn may_be_slowest(&self) -> bool {
         self.loss >= 0.01 || self.delay > 50
     }
@@ -61,7 +61,8 @@ pub(super) fn measure_points(
     })
 }
 
-/// As [`measure_points`] over the varied network alone, where it may be the slowest.
+/// Like [`measure_points`] over the varied network alone, for points at which it may be the
+/// slowest.
 pub(super) fn measure_alone(
     points: &[Point],
     effort: &Effort,
@@ -78,7 +79,7 @@ pub(super) fn measure_alone(
     Ok(points.iter().map(of).collect())
 }
 
-/// What the analysis has for each point, in both readings.
+/// The analysis of each point, in both readings.
 #[derive(Debug)]
 pub(super) struct Analysed {
     readings: [(&'static str, Vec<f64>); 2],
@@ -101,7 +102,7 @@ impl Analysed {
         })
     }
 
-    /// `simulated`, the record of a point, followed by those of the analysis of the same.
+    /// `simulated`, the record of a point, followed by the analysis records of the same point.
     pub(super) fn beside(&self, simulated: Record, point: usize) -> Vec<Record> {
         let mut records = vec![simulated];
         for (reading, values) in &self.readings {
@@ -123,7 +124,7 @@ impl Analysed {
     }
 }
 
-/// A plot against the loss of the varied network, a line for each of its delays.
+/// A plot against the loss of the varied network, with a line for each of its delays.
 pub(super) fn plot(title: &str, varied: &str, y: Axis, points: &[Point], ys: &[f64]) -> LinePlot {
     let series = points.chunks(LOSSES.len()).zip(ys.chunks(LOSSES.len()));
     LinePlot {

@@ -1,5 +1,5 @@
-//! The scenarios of §III C and §IV: networks in a row, proxies between some of them.
-//! `docs/papers/maki.md` says why these parameters.
+//! The scenarios of §III C and §IV: networks in a row, with proxies between some of them.
+//! `docs/papers/maki.md` gives the reasons for these parameters.
 
 use midspan_model::papers::maki_figures::Network;
 use midspan_sim::proxy::{Buffers, RelayConfiguration};
@@ -13,28 +13,28 @@ use crate::run::number;
 
 /// Bytes of data in a packet.
 const PACKET: u32 = 1000;
-/// No bound, in bytes.
+/// A number of bytes that does not limit.
 pub(super) const UNBOUNDED: u64 = 1 << 40;
 
 /// A bulk flow over some of the networks.
 #[derive(Debug, Clone)]
 pub(super) struct Case {
-    /// Loss and delay one way of each.
+    /// Loss and one-way delay of each network.
     networks: Vec<Network>,
-    /// The routers between which it flows; 0 stands before the first network.
+    /// The routers between which data flows; router 0 is before the first network.
     ends: [usize; 2],
     /// The routers with a proxy.
     proxies: Vec<usize>,
-    /// Of all receivers, in bytes.
+    /// The receive buffer of all receivers, in bytes.
     receive_buffer: u64,
-    /// Of the proxies, in bytes; also holds what is under way.
+    /// The send buffer of the proxies, in bytes; it also holds the data in flight.
     send_buffer: u64,
-    /// Of the first sender, in bytes.
+    /// The window limit of the first sender, in bytes.
     window_limit: u64,
 }
 
 impl Case {
-    /// From end to end, without a proxy; buffers bound nothing.
+    /// A flow from end to end, without a proxy; buffers do not limit.
     pub(super) fn new(networks: &[Network]) -> Self {
         Self {
             networks: networks.to_vec(),
@@ -46,21 +46,21 @@ impl Case {
         }
     }
 
-    /// With proxies on these routers.
+    /// The case with proxies on these routers.
     pub(super) fn split_at(mut self, routers: &[usize]) -> Self {
         self.proxies = routers.to_vec();
         self
     }
 
-    /// With buffers of so many bytes.
+    /// The case with buffers of these sizes in bytes.
     pub(super) const fn with_buffers(mut self, receive: u64, send: u64) -> Self {
         self.receive_buffer = receive;
         self.send_buffer = send;
         self
     }
 
-    /// Over one network alone, as a leg that never waits for another: where a proxy would send,
-    /// with its send buffer.
+    /// The flow over one network alone, as a leg that never waits for another. If a proxy is the
+    /// sender in the path, the flow has the proxy's send buffer.
     pub(super) fn alone(mut self, network: usize) -> Self {
         self.ends = [network, network + 1];
         self.proxies.clear();
@@ -113,15 +113,16 @@ impl Case {
         Ok(counts)
     }
 
-    /// A network's losses depend on the seed only, so that a flow with proxies, one without and
-    /// one over a network alone meet the same draws.
+    /// A network's losses depend on the seed only. Therefore a flow with proxies, a flow without
+    /// proxies and a flow over one network alone have the same losses.
     fn scenario(&self, seed: u64, duration: TimeSpan) -> Result<Scenario, Error> {
         let path = networks::path(&self.networks)?;
         let mut scenario = Scenario::network(&path, true);
         scenario.seed = seed;
         scenario.duration = duration;
         for number in 0..path.links.len() {
-            // The name chooses the random numbers with which the documented results were made.
+            // The link's name determines its random numbers; the documented results were made with
+            // this name.
             scenario.rename_link(LinkId(number), &format!("network {}", number + 1));
         }
         let router = |number: usize| {

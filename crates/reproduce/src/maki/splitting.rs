@@ -1,4 +1,4 @@
-//! Figs 9 and 10: what splitting gains and what the interaction of the legs costs, against the
+//! Figs 9 and 10: the gain by splitting, and the cost of the interaction of the legs, against the
 //! loss of LAN2, for each of its delays.
 
 use midspan_model::papers::maki_figures::{
@@ -16,10 +16,10 @@ use crate::{Effort, Error, FigurePlot, Simulated};
 
 const GAIN: &str = "figure 9";
 const COST: &str = "figure 10";
-/// LAN1, and LAN2.
+/// Indexes of LAN1 and LAN2.
 const FIRST: usize = 0;
 const LAN2: usize = 2;
-/// Send buffer, in bytes: what a leg has under way at most, and little more.
+/// Send buffer in bytes: little more than a leg's largest amount of data in flight.
 const SEND_BUFFER: u64 = 32_000;
 /// "Up to about 3 times": between these.
 const ABOUT_3: [f64; 2] = [2.0, 4.0];
@@ -92,15 +92,15 @@ fn gain(out: &mut Simulated, points: &[Point], gains: &[Measured]) -> Result<(),
     let least = means.iter().copied().fold(f64::MAX, f64::min);
     let record = simulated(GAIN, "everywhere", "least gain", "", least)
         .with_ok(least >= 1.0)
-        .with_note("the paper says \"always larger than 1\"");
+        .with_note("the paper: \"always larger than 1\"");
     out.records.push(with_paper(record, 1.0));
-    // Where LAN2 is at least as lossy and as long as the others, as section III C assumes.
+    // Only where LAN2 has at least the loss and the delay of the others, as section III C assumes.
     let (_, most) = greatest(points, &means, |point| {
         point.loss >= 0.01 && point.delay >= 50
     });
     let record = simulated(GAIN, "LAN2 the worst", "greatest gain", "", most)
         .with_ok(within(most, ABOUT_3))
-        .with_note("the paper says \"about\"");
+        .with_note("the paper: \"about\"");
     out.records.push(with_paper(record, 3.0));
     let y = Axis::new("gain", "");
     let plot = plot(
@@ -131,7 +131,7 @@ fn cost(out: &mut Simulated, points: &[Point], shares: &[Measured]) -> Result<()
     let case = at.map_or_else(String::new, |point| point.case("LAN2"));
     let record = simulated(COST, &case, "greatest coupling loss", "share", most)
         .with_ok(within(most, ABOUT_40_PERCENT))
-        .with_note("the paper says \"up to about\", where P is about 0.01 and D about 0.05 s");
+        .with_note("the paper: \"up to about\", where P is about 0.01 and D about 0.05 s");
     out.records.push(with_paper(record, 0.4));
     let (_, alike) = greatest(points, &costs, |point| {
         point.loss == 0.01 && point.delay == 50
@@ -145,7 +145,7 @@ fn cost(out: &mut Simulated, points: &[Point], shares: &[Measured]) -> Result<()
     Ok(())
 }
 
-/// The greatest of `values` at points as they are `wanted`, and where.
+/// The greatest of `values` at points for which `wanted` returns true, and its point.
 fn greatest<'a>(
     points: &'a [Point],
     values: &[f64],

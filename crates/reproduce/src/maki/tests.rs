@@ -1,4 +1,4 @@
-//! What splitting gains, what the legs' interaction costs, and that everything is there.
+//! The gain by splitting, the cost of the legs' interaction, and the completeness of the results.
 
 use midspan_model::papers::maki::figure_10_network;
 use midspan_records::By;
@@ -40,12 +40,12 @@ fn splitting_wins_and_a_large_send_buffer_restores_what_the_interaction_costs() 
 
 #[test]
 fn a_leg_alone_meets_the_same_losses_as_within_the_chain() {
-    // One network: alone and end to end are the same.
+    // One network: the case `alone` and the case from end to end are the same.
     let case = Case::new(&[figure_10_network()]).with_buffers(64_000, 64_000);
     let [warm_up, end] = [10, 100].map(TimeSpan::from_seconds);
     let of = |case: &Case| case.throughput(7, warm_up, end).unwrap();
     assert_eq!(of(&case), of(&case.clone().alone(0)));
-    // The first leg of a chain whose proxies hold everything back by nothing.
+    // The first leg of a chain whose proxies never hold data back.
     let chain = equal(64, 1 << 30).alone(0);
     assert_eq!(of(&case), of(&chain));
 }

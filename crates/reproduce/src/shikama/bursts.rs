@@ -7,9 +7,9 @@ use midspan_units::{Time, TimeSpan};
 
 use super::NARROW;
 
-/// The first slow start is over.
+/// After this time, the first slow start is over.
 const START: TimeSpan = TimeSpan::from_seconds(10);
-/// The legs up to the proxy and from it on.
+/// The legs to the proxy and from the proxy.
 const WIRELESS: usize = 0;
 const WIRED: usize = 1;
 
@@ -20,7 +20,7 @@ pub(super) struct Watch {
     late_drops: u64,
 }
 
-/// What all runs of a setting have shown.
+/// The results of all runs of a setting.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Bursts {
     /// Lengths of bursts on the wired leg, in packets.
@@ -58,7 +58,7 @@ impl Observer for Watch {
 }
 
 impl Bursts {
-    /// Adds those of a run.
+    /// Adds the results of a run.
     pub(super) fn add(&mut self, mut watch: Watch) {
         if let Some(lengths) = watch.bursts.bursts(WIRED) {
             self.lengths.merge(lengths);

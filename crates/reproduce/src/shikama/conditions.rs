@@ -51,14 +51,14 @@ pub(super) const FIGURE_16: Condition = Condition {
     rate: 20,
     ..FIGURE_10
 };
-/// Figs 7 to 9: room for all.
+/// Figs 7 to 9: a queue that never overflows.
 pub(super) const AMPLE: Condition = Condition {
     throughput: "figure 7",
     loss: "",
     queue: 1000,
     ..FIGURE_10
 };
-/// Beyond the paper: hardly more than the wireless section behind a queue of half the length.
+/// Beyond the paper: a rate hardly above the wireless section's, with a queue of half the length.
 pub(super) const TIGHTER: Condition = Condition {
     throughput: "tighter",
     loss: "",
@@ -68,7 +68,7 @@ pub(super) const TIGHTER: Condition = Condition {
 };
 
 impl Condition {
-    /// The path where the wireless section loses `loss`, with further changes.
+    /// The path with the loss `loss` on the wireless section, and with further changes.
     pub(super) fn path(&self, loss: &str, changes: &[String]) -> Result<Path, Error> {
         let mut all = vec![
             format!("link.wireless.up.loss={loss}"),

@@ -1,5 +1,5 @@
-//! Figs 7, 8 and 9: distributions of forward data and bursts where node n2 has room for all, and
-//! examples of cwnd.
+//! Figs 7, 8 and 9: distributions of forward data and bursts with a queue at node n2 that never
+//! overflows, and examples of cwnd.
 
 use midspan_records::Record;
 use midspan_report::{Axis, LinePlot, Series};
@@ -12,7 +12,7 @@ use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
 const LOSSES: [&str; 2] = ["0.001", "0.01"];
-/// What a histogram's plot shows at most, in packets.
+/// The largest size that a histogram's plot shows, in packets.
 const WIDEST: u64 = 50;
 
 /// Figs 7 and 8.
@@ -88,7 +88,7 @@ const fn named(name: String, points: Vec<(f64, f64)>) -> Series {
     Series { name, points }
 }
 
-/// Each size with the share of events that have it.
+/// Each size, with the share of events that have this size.
 fn shares(histogram: &Histogram) -> Vec<(f64, f64)> {
     let all = number(histogram.count().max(1));
     histogram
@@ -106,7 +106,8 @@ fn largest_forward_data(item: &str, case: &str, measured: &Measured) -> Record {
     record
 }
 
-/// The longest burst and p99.9; paced, the latter is to be at most 2. Nothing without a proxy.
+/// The longest burst and p99.9 of the bursts. With pacing, p99.9 must be at most 2. Without a
+/// proxy, there are no records.
 pub(super) fn bursts(item: &str, case: &str, scheme: Scheme, measured: &Measured) -> Vec<Record> {
     let lengths = &measured.bursts.lengths;
     let (Some(longest), Some(most)) = (lengths.largest(), lengths.quantile(999)) else {

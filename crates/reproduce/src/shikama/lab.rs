@@ -1,5 +1,5 @@
-//! Shikama on the lab: n0 sends over a wireless link to the proxy n1, which sends over a wire and a
-//! short queue to n3.
+//! Shikama on the lab: n0 sends over a wireless link to the proxy n1. The proxy sends over a wire
+//! and through a short queue to n3.
 
 use midspan_path::Path;
 
@@ -7,7 +7,7 @@ use super::conditions::{Condition, FIGURE_10, FIGURE_12, LOSSES};
 use crate::laboratory::plan::{JUDGED, SHOWN};
 use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
-/// Scheme A, by the input of TCP and by the kernel; B; C.
+/// Scheme A, paced by the input of TCP and by the kernel; scheme B; scheme C.
 const PACED: &str = "A: paced";
 const PACED_BY_KERNEL: &str = "A: paced by the kernel";
 const UNPACED: &str = "B: not paced";
@@ -15,18 +15,18 @@ const DIRECT: &str = "C: no proxy";
 
 /// `P_L` in the default grid.
 const SOME_LOSSES: [&str; 5] = ["0.001", "0.0001", "0.005", "0.02", "0.1"];
-/// Where the rarer settings are measured: bursts are large, and not so rare that a short transfer
-/// sees none.
+/// The loss at which the settings that the grid does not vary are measured: bursts are large, and
+/// frequent enough that a short transfer has some.
 const LOSS: &str = "0.001";
 
-/// What a paced proxy must reach of the better of the other two.
+/// The share of the better of the other two cases that a paced proxy must reach.
 const AS_FAST: f64 = 0.99;
-/// Segments in a burst.
+/// The largest length of a burst with pacing, in segments.
 const BURST: f64 = 2.0;
-/// How near the simulator is asked to be, for Reno.
+/// How near goodput must be to the simulator's, for Reno.
 const NEAR: f64 = 0.15;
 
-/// What sends.
+/// The TCP of the senders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stack {
     Reno,
@@ -90,7 +90,7 @@ pub(super) fn figure_12(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     })
 }
 
-/// A condition at one P_L; in full the grid with all senders.
+/// A condition at one P_L; with `--full`, the grid with all senders.
 pub(super) fn at_one_loss(
     condition: Condition,
     extent: Extent,
@@ -101,7 +101,7 @@ pub(super) fn at_one_loss(
     })
 }
 
-/// A figure of which only the whole grid is measured, with Reno.
+/// The whole grid of a figure, with Reno. Other extents do not measure it.
 pub(super) fn whole_grid(
     condition: Condition,
     extent: Extent,
@@ -112,7 +112,7 @@ pub(super) fn whole_grid(
     })
 }
 
-/// The paper's P_L with these senders.
+/// All of the paper's P_L with these senders.
 fn all(condition: Condition, stacks: &[Stack]) -> Vec<Setting> {
     let of = |stack: &Stack| {
         LOSSES.map(|loss| Setting {
@@ -127,16 +127,16 @@ fn points(settings: &[Setting]) -> Result<Vec<Point>, LaboratoryError> {
     settings.iter().map(Setting::point).collect()
 }
 
-/// What a point is measured at.
+/// The settings of a point.
 #[derive(Debug, Clone, Copy)]
 struct Setting {
     condition: Condition,
     loss: &'static str,
     stack: Stack,
-    /// Of a transfer.
+    /// Seconds of a transfer.
     seconds: u32,
     repetitions: u32,
-    /// Whether kernel pacing is compared as well.
+    /// Whether pacing by the kernel is compared too.
     by_kernel: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Runs of the settings, and what they give.
+//! Runs of the settings, and their results.
 
 use midspan_sweep::in_parallel;
 use midspan_units::TimeSpan;
@@ -11,7 +11,7 @@ use crate::{Effort, Error};
 
 pub(super) const SCHEMES: [Scheme; 3] = [Scheme::A, Scheme::B, Scheme::C];
 
-/// How long and how often.
+/// The duration of a run, and the number of runs.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Runs {
     pub(super) duration: TimeSpan,
@@ -19,7 +19,7 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// The paper's.
+    /// The paper's duration and number of runs.
     const FULL: Self = Self {
         duration: TimeSpan::from_seconds(1000),
         count: 10,
@@ -46,9 +46,9 @@ impl Runs {
 /// All runs of a setting.
 #[derive(Debug, Default)]
 pub(super) struct Measured {
-    /// Throughput in bit/s of each run. Runs of the same number have the same losses.
+    /// Throughput in bit/s of each run. Runs with the same index have the same losses.
     pub(super) throughputs: Vec<f64>,
-    /// Packets that came to the queue of n2, and that found it full.
+    /// Packets that arrived at the queue of n2, and those that found it full.
     pub(super) handled: u64,
     pub(super) drops: u64,
     pub(super) bursts: Bursts,
@@ -59,7 +59,7 @@ impl Measured {
         self.throughputs.iter().sum::<f64>() / number(self.throughputs.len() as u64)
     }
 
-    /// Share of packets lost on the wired section.
+    /// The share of packets that were lost on the wired section.
     pub(super) fn loss(&self) -> f64 {
         number(self.drops) / number(self.handled.max(1))
     }

@@ -25,11 +25,11 @@ use scenario::{Scheme, Setting};
 
 /// The link from n2 to n3.
 const NARROW: LinkId = LinkId(2);
-/// The P_L where B is to be below C with a B_L of 20 packets.
+/// The P_L at which B must be below C, with a B_L of 20 packets.
 const RARE: [&str; 2] = ["0.0001", "0.0002"];
-/// Two throughputs are the same within this share.
+/// Two throughputs count as the same within this share.
 const SAME: f64 = 0.005;
-/// Most loss over the wired section where there is none in the paper.
+/// The largest loss on the wired section for cases in which the paper has none.
 const NO_LOSS: f64 = 1e-5;
 
 const NO_OVERFLOW: &str = "the paper sees losses of B here; a burst of 43 packets cannot overflow \
@@ -63,7 +63,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["many subscribers"]).by_lab(subscribers::points),
 ];
 
-/// Under this name the first condition leaves the throughput of A at each P_L.
+/// The name under which the first condition keeps the throughput of A at each P_L.
 const FIRST: &str = "throughput of A under the first condition";
 
 impl Condition {
@@ -103,7 +103,7 @@ fn over_losses(condition: &Condition, run: &mut Simulating<'_>) -> Result<(), Er
 #[derive(Debug)]
 struct Point {
     loss: &'static str,
-    /// Of A, B and C.
+    /// The results of A, B and C.
     measured: Vec<Measured>,
     runs: Runs,
 }
@@ -132,7 +132,7 @@ impl Point {
         format!("{scheme}, {}, P_L = {}", condition.name(), self.loss)
     }
 
-    /// What was measured of each scheme, and of the schemes against each other.
+    /// The measured values of each scheme, and the comparisons of the schemes.
     fn records(&self, condition: &Condition) -> Vec<Record> {
         let mut records = Vec::new();
         for (scheme, measured) in SCHEMES.into_iter().zip(&self.measured) {
@@ -151,7 +151,7 @@ impl Point {
         records
     }
 
-    /// What was dropped at node n2, of all runs. The paper sees nothing dropped of A and C.
+    /// Packets that node n2 dropped, in all runs. In the paper, none of A and C are dropped.
     fn drops(
         &self,
         condition: &Condition,
@@ -175,7 +175,7 @@ impl Point {
             all.note = Some(SLOW_START.to_owned());
         }
         after.ok = Some(late < NO_LOSS * number(measured.handled));
-        // However short a run is, its slow start may drop three packets.
+        // In each run, the slow start may drop three packets, even if the run is short.
         if self.runs.are_full() {
             loss.ok = Some(measured.loss() < NO_LOSS);
         } else {
@@ -184,8 +184,8 @@ impl Point {
         [all, after, loss]
     }
 
-    /// What the text says of the schemes' throughput against each other. Runs of the same number
-    /// meet the same losses on the wireless section.
+    /// The comparisons of the schemes' throughput in the paper's text. Runs with the same index
+    /// have the same losses on the wireless section.
     fn against(&self, condition: &Condition) -> Vec<Record> {
         let [a, b, c] = self.measured.as_slice() else {
             return Vec::new();
@@ -213,7 +213,7 @@ impl Point {
     }
 }
 
-/// A is not changed by the wired section.
+/// Checks that the wired section does not change the throughput of A.
 fn unchanged(condition: &Condition, first: &[f64], here: &[f64]) -> Vec<Record> {
     let pairs = LOSSES.into_iter().zip(first.iter().zip(here));
     pairs

@@ -16,30 +16,30 @@ use crate::run::{CwndWatch, run};
 /// Scheme A paces at the rate of the wireless section.
 const PACED: &str = "proxy.n1.server_leg.pacing_rate=5 Mbit/s";
 
-/// What is compared.
+/// The schemes that are compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scheme {
-    /// Split, paced.
+    /// The connection is split, and the proxy paces.
     A,
-    /// Split.
+    /// The connection is split.
     B,
-    /// Not split.
+    /// The connection is not split.
     C,
 }
 
-/// What the figures vary.
+/// The values that the figures vary.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Setting {
     pub(super) scheme: Scheme,
     /// P_L.
     pub(super) loss: &'static str,
     condition: Condition,
-    /// Of a split flow: it is paced at the rate that the proxy measures.
+    /// For a split flow: the pacing at the rate that the proxy measures.
     measured: Option<(Pacing, PacingBy)>,
 }
 
 impl Setting {
-    /// Under the condition of Fig. 10.
+    /// A setting under the condition of Fig. 10.
     pub(super) const fn new(scheme: Scheme, loss: &'static str) -> Self {
         Self {
             scheme,
@@ -49,7 +49,7 @@ impl Setting {
         }
     }
 
-    /// Split, and paced at the rate that the proxy measures.
+    /// A split flow that is paced at the rate that the proxy measures.
     #[cfg(test)]
     pub(super) const fn measured(loss: &'static str, pacing: Pacing, by: PacingBy) -> Self {
         let mut setting = Self::new(Scheme::B, loss);
@@ -57,7 +57,7 @@ impl Setting {
         setting
     }
 
-    /// Under another condition.
+    /// The setting under another condition.
     pub(super) const fn under(mut self, condition: Condition) -> Self {
         self.condition = condition;
         self
@@ -69,14 +69,14 @@ impl Setting {
         run(&scenario, watch)
     }
 
-    /// cwnd on the wireless section in segments against time in a minute, and its mean over that
-    /// time.
+    /// cwnd on the wireless section in segments against time, for a minute, and its mean over this
+    /// minute.
     pub(super) fn cwnd(&self) -> Result<(Vec<(f64, f64)>, f64), Error> {
         let duration = TimeSpan::from_seconds(60);
         let watch = CwndWatch::new(1, f64::from(SEGMENT), Time::ZERO);
         let (_, watch) = run(&self.scenario(1, duration)?, watch)?;
         let points = watch.into_points().pop().unwrap_or_default();
-        // In steps: each value holds from its first point to the next.
+        // cwnd is a step function: each value holds from its point to the next.
         let area: f64 = points
             .windows(2)
             .map(|pair| (pair[1].0 - pair[0].0) * pair[0].1)
@@ -85,7 +85,7 @@ impl Setting {
         Ok((points, area / span))
     }
 
-    /// Random draws depend on the seed only, so that schemes meet the same losses.
+    /// Random numbers depend on the seed only; therefore all schemes have the same losses.
     fn scenario(&self, seed: u64, duration: TimeSpan) -> Result<Scenario, Error> {
         let changes: &[String] = match self.scheme {
             Scheme::A => &[PACED.to_owned()],
@@ -117,7 +117,7 @@ impl Setting {
         }
     }
 
-    /// Buffers and windows are the path's; each sender keeps to the window of its leg's receiver.
+    /// Buffers and windows are the path's. Each sender keeps to the window of its leg's receiver.
     fn flow(&self, path: &Path, flow: &midspan_path::Flow) -> Result<Flow, Error> {
         let mut flow = Flow::of_path(path, flow, self.scheme != Scheme::C)?;
         flow.receiver = receiver(flow.receiver.buffer);

@@ -1,5 +1,5 @@
-//! Many subscribers of one GEO link: who gets how much, what a dialogue beside them feels, and what
-//! one heavy user takes from others' pages.
+//! Many subscribers of one GEO link: how goodput is shared, how the downloads delay a dialogue, and
+//! how one heavy user delays the pages of others.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,12 @@ use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Point, Statement};
 const ITEM: &str = "many subscribers";
 const DIRECT: &str = "no proxy, CUBIC";
 const AUTO: &str = "proxy, auto";
-/// How many download.
+/// The number of subscribers that download.
 const SUBSCRIBERS: usize = 20;
-/// Least of Jain's index.
+/// The lower bound of Jain's index.
 const FAIR: f64 = 0.9;
 
-/// The points.
+/// The points of the item.
 pub(super) fn points(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(match extent {
         Extent::Quick => vec![twenty(extent)?],
@@ -24,7 +24,7 @@ pub(super) fn points(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     })
 }
 
-/// Twenty download at once, and one asks for something small again and again.
+/// Twenty subscribers download at once, and one sends small requests again and again.
 fn twenty(extent: Extent) -> Result<Point, LaboratoryError> {
     let (bytes, requests) = match extent {
         Extent::Quick => (500_000_u32, 5),
@@ -32,7 +32,7 @@ fn twenty(extent: Extent) -> Result<Point, LaboratoryError> {
     };
     let mut flows = String::new();
     for subscriber in 1..=SUBSCRIBERS {
-        // Not all clients at the same instant, which the emulator would feel and not the path.
+        // Clients start one after another. A common start would load the emulator, not the path.
         let start = 100 * (subscriber - 1);
         // Writing to a string cannot fail.
         let _ = write!(
@@ -62,7 +62,7 @@ size = "2 KB"
 start = "3 s"
 "#
     );
-    // At 19 Mbit/s of data.
+    // The link carries 19 Mbit/s of data.
     let all = u32::try_from(SUBSCRIBERS).unwrap_or(u32::MAX);
     let seconds = f64::from(all) * f64::from(bytes) * 8.0 / 19e6;
     Ok(Point {
@@ -81,7 +81,7 @@ start = "3 s"
     })
 }
 
-/// One downloads without an end, others load a page each.
+/// One subscriber downloads without an end, others load a page each.
 fn heavy(extent: Extent) -> Result<Point, LaboratoryError> {
     let seconds = 20;
     let mut flows = format!(
@@ -134,7 +134,7 @@ fn arms(subscribers: usize, flows: &str, seconds: f64) -> Result<Vec<Arm>, Labor
     ])
 }
 
-/// The link of the built-in path `geo-clean`, with subscribers of their own addresses.
+/// The link of the built-in path `geo-clean`. Each subscriber has an address of its own.
 fn path(subscribers: usize, flows: &str) -> Result<Path, LaboratoryError> {
     let mut text = String::new();
     for subscriber in 1..=subscribers {

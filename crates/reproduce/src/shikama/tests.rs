@@ -1,4 +1,4 @@
-//! What §5 says, with runs of 200 s, and the records.
+//! The statements of §5, checked with runs of 200 s, and the records.
 
 use midspan_link::QueueLimit;
 use midspan_policy::{Pacing, PacingBy};
@@ -30,7 +30,7 @@ fn overflows(results: &Results) -> u64 {
 
 #[test]
 fn an_unpaced_proxy_sends_bursts_up_to_the_wireless_window() {
-    // §5.1: 64 KB are 43 segments; fewer losses make larger bursts.
+    // §5.1: 64 KB are 43 segments. Fewer losses make larger bursts.
     let of = |loss| run(Setting::new(Scheme::B, loss).under(AMPLE)).1;
     let (rare, often) = (of("0.001"), of("0.01"));
     assert_eq!(rare.forward.largest(), Some(43));
@@ -48,7 +48,7 @@ fn pacing_ends_bursts_and_overflows() {
             bursts.lengths.quantile(999) <= Some(2),
             "{loss}: {bursts:?}"
         );
-        // All in the first slow start.
+        // All drops are in the first slow start.
         assert!(overflows(&small) <= 3, "{loss}: {}", overflows(&small));
         assert_eq!(bursts.late_drops, 0, "{loss}");
         // A does not depend on the queue of n2.
@@ -92,7 +92,7 @@ fn a_proxy_that_measures_the_rate_does_as_well_as_one_that_was_told() {
                 assert!(reached >= throughput(other), "{case}: {reached}");
             }
             assert!(bursts.lengths.quantile(999) <= Some(2), "{case}");
-            // In the first slow start, which nothing paces.
+            // The drops are in the first slow start, which is not paced.
             assert!(overflows(&measured) <= 20, "{case}");
             if by == PacingBy::Input {
                 assert!(overflows(&measured) <= 3, "{case}");
@@ -106,7 +106,8 @@ fn what_piled_up_behind_a_loss_seldom_overflows_a_queue_with_little_to_spare() {
     let tight = Setting::measured("0.001", Pacing::Inbound, PacingBy::Input);
     let (_, bursts) = run(tight.under(TIGHTER));
     println!("{} dropped, {bursts:?}", bursts.late_drops);
-    // Of some 75,000; 210 where what fills a hole counts as the rate of the path.
+    // These are drops among about 75,000 packets. There were 210 when the packets that fill a hole
+    // counted towards the rate of the path.
     assert!(bursts.late_drops <= 40, "{}", bursts.late_drops);
     assert!(bursts.lengths.quantile(999) <= Some(3), "{bursts:?}");
 }
@@ -137,7 +138,7 @@ fn every_figure_is_there_and_its_bounds_hold() {
         let unchanged = count(condition.throughput, "throughput against figure 10");
         assert_eq!(unchanged, others);
     }
-    // Not of C, where nothing is handed on.
+    // Scheme C has no such record, because it has no proxy that forwards data.
     let p999 = |scheme: &str| {
         let of = |record: &&Record| {
             record.item == "section 5.1"
@@ -153,7 +154,7 @@ fn every_figure_is_there_and_its_bounds_hold() {
         .filter(|record| record.ok == Some(false))
         .collect();
     assert!(missed.is_empty(), "{missed:#?}");
-    // Those of the paper; there may be others.
+    // The paper's figures. There may be others.
     let figures: Vec<&str> = out
         .figures
         .iter()

@@ -1,5 +1,6 @@
-//! The cable network of §4: modems that are polled or contend for 768 kbit/s, 27 Mbit/s down to
-//! all, and the Internet beyond the cable router. It is the built-in path `tam-cable`.
+//! The cable network of §4: modems with 768 kbit/s upstream, by polls or by contention; 27 Mbit/s
+//! downstream, shared by all; and the Internet beyond the cable router. It is the built-in path
+//! `tam-cable`.
 
 use midspan_path::{NodeIndex, Path};
 use midspan_sim::tcp::{ReceiverConfiguration, SenderConfiguration, Variant};
@@ -15,32 +16,34 @@ const NETWORK: Network = Network::new(
     include_str!("../../../../paths/tam-cable.toml"),
 );
 
-/// Data of a segment, and its headers.
+/// Data bytes of a segment, and bytes of its headers.
 pub(super) const SEGMENT: u32 = 1460;
 const HEADER: u32 = 40;
 /// The receive buffer: 20 packets.
 pub(super) const WINDOW: u64 = 20 * SEGMENT as u64;
 /// Users that send upstream, or download in Fig. 7.
 pub(super) const USERS: usize = 19;
-/// Cross traffic runs for so long before the download, so that its queues are as they will be.
+/// The time for which cross traffic runs before the download, so that the queues are in a steady
+/// state.
 pub(super) const WARM_UP: TimeSpan = TimeSpan::from_seconds(60);
-/// A download that takes longer is given up.
+/// The time limit of a download.
 const LONGEST: TimeSpan = TimeSpan::from_seconds(1_800);
-/// ATO: the paper prints none. That of BSD.
+/// ATO. The paper prints none; this is BSD's.
 const TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(200);
-/// Room before the channel downstream (for the windows of all users), and at the Internet's routers;
-/// not printed.
+/// The queue of the downstream channel (enough for the windows of all users), and the queue of the
+/// Internet's routers, in packets. The paper does not print them.
 const CHANNEL: u32 = 500;
 const ROUTER: u32 = 50;
 
-/// What happens on the network beside the download.
+/// The traffic on the network apart from the download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Load {
     /// Scenario 1: the users send UDP upstream.
     Upstream,
-    /// Scenario 2: the router towards the server does 100 packets a second, half of them others'.
+    /// Scenario 2: the router towards the server forwards 100 packets a second. Half of them are
+    /// cross traffic.
     Internet,
-    /// Fig. 7: the users download as well, by the same scheme.
+    /// Fig. 7: the users download too, with the same scheme.
     Downloads,
 }
 
@@ -49,12 +52,12 @@ pub(super) enum Load {
 pub(super) struct Download {
     pub(super) scheme: Scheme,
     pub(super) load: Load,
-    /// Bytes.
+    /// Bytes of the download.
     pub(super) size: u64,
 }
 
 impl Download {
-    /// Scenario 1: 300 KB against UDP upstream.
+    /// Scenario 1: 300 KB, while users send UDP upstream.
     pub(super) const fn scenario_1(scheme: Scheme) -> Self {
         Self {
             scheme,
@@ -89,7 +92,8 @@ impl Download {
             format!("link.internet.queue={ROUTER} packets"),
         ];
         if self.load == Load::Internet {
-            // So many packets a second pass each way: all of one way are of one size.
+            // Each direction carries 100 packets a second. All packets of one direction have the
+            // same size.
             for (direction, packet) in [("down", SEGMENT + HEADER), ("up", HEADER)] {
                 let rate = 100 * 8 * packet;
                 changes.push(format!("link.internet.{direction}.rate={rate} bit/s"));
@@ -120,7 +124,8 @@ impl Download {
         let mut users = vec![node("client")];
         users.extend((1..=USERS).map(|user| node(&of_user("user", user))));
         for user in 0..=USERS {
-            // The name chooses the random numbers with which the documented results were made.
+            // The link's name determines its random numbers; the documented results were made with
+            // this name.
             if let Some(modem) = path.find_link(&of_user("modem", user)) {
                 scenario.rename_link(LinkId(modem.0), &format!("modem {user}"));
             }
@@ -139,7 +144,7 @@ impl Download {
 
     fn add_load(&self, scenario: &mut Scenario, users: &[NodeId], gateway: NodeId, server: NodeId) {
         match self.load {
-            // The path's own traffic.
+            // The traffic is part of the path.
             Load::Upstream => {}
             Load::Internet => {
                 scenario.add_traffic(cross("down", server, gateway, SEGMENT + HEADER));
@@ -148,7 +153,8 @@ impl Download {
             Load::Downloads => {
                 for (user, node) in users.iter().enumerate().skip(1).take(USERS - 1) {
                     let mut flow = self.flow(&format!("user {user}"), server, *node);
-                    // One after the other within the warm-up, otherwise in each run.
+                    // The downloads start one after another within the warm-up, at different times
+                    // in each run.
                     let step = 500 + 61 * (scenario.seed % 16);
                     flow.start = TimeSpan::from_milliseconds(step * user as u64);
                     scenario.add_flow(flow);
@@ -183,7 +189,7 @@ impl Download {
     }
 }
 
-/// A node or link of a user: the first one's have no number in the path.
+/// The name of a user's node or link. The names of the first user have no number.
 fn of_user(what: &str, user: usize) -> String {
     match user {
         0 => what.to_owned(),

@@ -1,4 +1,4 @@
-//! Fig. 5: `est_cwnd` beside cwnd.
+//! Fig. 5: `est_cwnd` compared with cwnd.
 
 use midspan_report::{Axis, LinePlot, Series};
 use midspan_sim::{FlowId, Simulation};
@@ -9,9 +9,9 @@ use super::scheme::Scheme;
 use crate::run::{Points, number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
-/// How often both are read.
+/// The interval at which both are read.
 const STEP: TimeSpan = TimeSpan::from_milliseconds(100);
-/// In the second half of a download `est_cwnd` has caught up with so much of cwnd at least.
+/// In the second half of a download, `est_cwnd` has reached at least this share of cwnd.
 const CAUGHT_UP: f64 = 0.9;
 
 const OVERSHOOT: &str = "above 1: rcv_RTT by ICMP fluctuates, and a smaller count never takes the \
@@ -45,7 +45,7 @@ pub(super) fn figure_5(_: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Sim
         let estimate = receiver.and_then(|receiver| receiver.estimate());
         if let (Some(sender), Some(estimate)) = (sender, estimate) {
             let at = (simulation.now().since(Time::ZERO).as_seconds()) - WARM_UP.as_seconds();
-            // The receiver's window holds back what is more.
+            // The receiver's window limits the data in flight.
             let cwnd = (sender.cwnd() / u64::from(SEGMENT)).min(most);
             actual.push((at, number(cwnd)));
             estimated.push((at, f64::from(estimate.congestion_window)));

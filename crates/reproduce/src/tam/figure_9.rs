@@ -1,5 +1,5 @@
-//! Fig. 9 and what stands beside it in §5.2: the testbed by its upstream, three terminals, up- and
-//! download at once; and header compression (§2.4).
+//! Fig. 9 and the other results of §5.2: the testbed by its upstream rate, three terminals, upload
+//! and download at once; and header compression (§2.4).
 
 use midspan_policy::RoundTripSource;
 use midspan_records::Record;
@@ -14,13 +14,13 @@ use crate::{Effort, Error, FigurePlot, Simulated};
 
 /// Upstream rates, kbit/s.
 const RATES: [u64; 8] = [100, 80, 60, 50, 40, 30, 20, 10];
-/// ACE thinning holds 4 Mbit/s down to this rate, within this share.
+/// ACE thinning sustains 4 Mbit/s down to this upstream rate in kbit/s, within the share `HOLDS`.
 const HOLDS_TO: u64 = 50;
 const HOLDS: f64 = 0.05;
-/// ACE thinning against Reno at 10 kbit/s, at least.
+/// The lower bound of the gain of ACE thinning over Reno at 10 kbit/s.
 const GAIN: f64 = 2.3;
-/// Rate upstream of the transfers both ways, which the paper does not print: wide enough for the
-/// upload to keep a window going.
+/// Upstream rate of the transfers in both directions. The paper does not print it. It is high
+/// enough that the upload sustains a window.
 const BOTH_WAYS: u64 = 400_000;
 
 const SCHEMES: [Scheme; 9] = [
@@ -35,8 +35,8 @@ const SCHEMES: [Scheme; 9] = [
     Scheme::FilterAndRegeneration,
 ];
 
-const THREE_TIMES: &str = "three times do not follow from what is printed: 10 kbit/s carry 17 \
-    ACKs a second, and an ACK of Reno stands for 2 packets, one of ACE thinning for 5";
+const THREE_TIMES: &str = "a factor of three does not follow from the printed values: 10 kbit/s \
+    carry 17 ACKs a second; an ACK of Reno covers 2 packets, one of ACE thinning 5";
 const THREE_TERMINALS: &str = "the printed value does not follow from the printed set-up: one ACK \
     for two packets lets 80 kbit/s carry 3.1 Mbit/s, and three terminals' FIFO drops further ACKs";
 
@@ -73,7 +73,7 @@ pub(super) fn figure_9(
             let case = format!("{}, {rate} kbit/s up", scheme.name());
             let mut record = simulated(item, &case, "goodput", "bit/s", goodput.down);
             if scheme == Scheme::TIMESTAMPS && rate >= HOLDS_TO {
-                // "A performance of nearly 4 Mbps": of which headers and framing take 5 %.
+                // The paper: "a performance of nearly 4 Mbps". Headers and framing take 5 % of it.
                 record.paper = Some(full());
                 record.ok = Some(goodput.down >= full() * (1.0 - HOLDS));
             }
@@ -105,7 +105,7 @@ pub(super) fn figure_9(
     Ok(out)
 }
 
-/// §5.2, 2: three terminals share 80 kbit/s up.
+/// §5.2, 2: three terminals share 80 kbit/s upstream.
 pub(super) fn three_terminals(
     effort: &Effort,
     progress: &mut dyn FnMut(&str),
@@ -187,7 +187,7 @@ pub(super) fn both_ways(
     let [reno, ace, reno_first, ace_first] = [0, 1, 2, 3].map(|index: usize| goodputs[index].down);
     let ratio = |case: &str, value| simulated(item, case, "ratio of goodputs down", "", value);
     records.extend([
-        // "Slightly lower than Reno".
+        // The paper: "slightly lower than Reno".
         ratio("ACE thinning against Reno, one FIFO", ace / reno).with_ok(ace < reno),
         ratio(
             "ACE thinning against Reno, ACKs first",
@@ -203,7 +203,7 @@ pub(super) fn both_ways(
     })
 }
 
-/// §2.4: RFC 1144 upstream at 10 kbit/s.
+/// §2.4: RFC 1144 on an upstream of 10 kbit/s.
 pub(super) fn header_compression(
     effort: &Effort,
     progress: &mut dyn FnMut(&str),

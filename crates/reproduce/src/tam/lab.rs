@@ -1,5 +1,5 @@
-//! Tam on the lab: Fig. 9 and what stands beside it in §5.2, whether thinning is safe, and thinning
-//! beside oversized segments.
+//! Tam on the lab: Fig. 9 and the other results of §5.2, the safety of thinning, and thinning
+//! together with oversized segments.
 
 use midspan_lab::ThinOptions;
 use midspan_path::{Flow, NodeIndex, Order, Path, Workload};
@@ -9,9 +9,9 @@ use super::network;
 use crate::laboratory::plan::{SHOWN, expected, repetitions};
 use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
-/// Rate downstream, kbit/s, framing counted.
+/// Downstream rate in kbit/s, framing included.
 const DOWN: f64 = 4000.0;
-/// An ACK with timestamps, framed.
+/// Bytes of an ACK with timestamps and framing.
 const ACK: f64 = 75.0;
 
 const NONE: &str = "not thinned";
@@ -19,9 +19,9 @@ const THIN: &str = "thinned";
 const NONE_FIRST: &str = "not thinned, ACKs first";
 const THIN_FIRST: &str = "thinned, ACKs first";
 
-/// Upstream of the transfers both ways, which the paper does not print.
+/// Upstream rate in kbit/s of the transfers in both directions. The paper does not print it.
 const BOTH_WAYS: u32 = 400;
-/// Where the upstream is no limit: k is 0.48.
+/// An upstream rate in kbit/s that does not limit: k is 0.48.
 const WIDE: u32 = 400;
 
 /// Fig. 9.
@@ -32,7 +32,7 @@ pub(super) fn figure_9(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         .collect()
 }
 
-/// Rates upstream in kbit/s, queues in packets, the servers' congestion control.
+/// Upstream rates in kbit/s, queues in packets, and the servers' congestion control.
 fn settings(extent: Extent) -> Vec<(u32, u32, &'static str)> {
     let cubic = |rates: &[u32], queue| rates.iter().map(|up| (*up, queue, "cubic")).collect();
     match extent {
@@ -73,7 +73,7 @@ fn by_upstream(
     let gain = match (up, judged) {
         (_, true) => gain.at_least(1.8),
         (10, _) => gain.with_paper(3.0),
-        // k is below 2: delayed ACKs alone leave room.
+        // k is below 2: delayed ACKs alone leave room on the upstream.
         (100, _) if extent != Extent::Quick => gain.at_least(0.97),
         _ => gain,
     };
@@ -93,7 +93,7 @@ fn by_upstream(
     })
 }
 
-/// Where the upstream is not the limit: short transfers and a long one, one after another.
+/// The upstream does not limit: short transfers and a long one, one after another.
 pub(super) fn no_limit(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let count = if extent == Extent::Quick { 4 } else { 20 };
     let flows = staggered(&["10 KB", "100 KB", "500 KB"], count, 3000)?;
@@ -116,7 +116,7 @@ pub(super) fn no_limit(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     }])
 }
 
-/// Thinning beside the carrier's oversized segments.
+/// Thinning together with the carrier's oversized segments.
 pub(super) fn beside(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     if extent == Extent::Quick {
         return Ok(Vec::new());
@@ -150,7 +150,7 @@ pub(super) fn beside(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     }])
 }
 
-/// §5.2: three terminals share 80 kbit/s up.
+/// §5.2: three terminals share 80 kbit/s upstream.
 pub(super) fn three_terminals(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     if extent == Extent::Quick {
         return Ok(Vec::new());
@@ -169,7 +169,7 @@ pub(super) fn three_terminals(extent: Extent) -> Result<Vec<Point>, LaboratoryEr
         item: "three terminals",
         name: "80 kbit/s up, three terminals".to_owned(),
         place: None,
-        // Printed for each terminal.
+        // The paper prints the goodput of each terminal.
         arms: vec![
             Arm::direct(NONE, path.clone(), seconds).with_paper(3.0 * 110e3),
             Arm::thin(THIN, path, seconds).with_paper(3.0 * 320e3),
@@ -196,7 +196,7 @@ pub(super) fn both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         flow("download", Workload::Download { size: down }),
         flow("upload", Workload::Upload { size: up }),
     ])?;
-    // Below the link's, which counts framing, so that the queue is the host's own.
+    // The rate is below the link's, which includes framing, so that the queue is the host's own.
     let rate = format!("{} kbit/s", BOTH_WAYS * 9 / 10).parse()?;
     let first = |pass| ThinOptions {
         pass,
@@ -226,7 +226,7 @@ pub(super) fn both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     }])
 }
 
-/// Time-outs with losses both ways.
+/// Retransmission time-outs with losses in both directions.
 pub(super) fn loss_both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let losses: &[&str] = match extent {
         Extent::Quick => &[],
@@ -261,18 +261,18 @@ fn at_loss(loss: &str, extent: Extent) -> Result<Point, LaboratoryError> {
 
 /// The testbed of Fig. 8.
 struct Testbed {
-    /// kbit/s.
+    /// Upstream rate in kbit/s.
     up: u32,
-    /// Packets, upstream; downstream as printed.
+    /// The upstream queue in packets. The downstream queue is as printed.
     queue: u32,
     /// Congestion control of the servers.
     sender: &'static str,
     terminals: usize,
-    /// One way over the asymmetric link, ms; the paper prints none.
+    /// One-way delay of the asymmetric link, in ms. The paper prints none.
     delay: u32,
-    /// Both ways.
+    /// Loss in both directions.
     loss: String,
-    /// Midspan on router 2 sends oversized segments.
+    /// Whether Midspan on router 2 sends oversized segments.
     oversized: bool,
 }
 
@@ -297,7 +297,7 @@ impl Testbed {
         }
     }
 
-    /// With these flows, all together if there are several.
+    /// The path with these flows. Several flows run at the same time.
     fn path(&self, transfers: &[Transfer]) -> Result<Path, LaboratoryError> {
         let Self { up, sender, .. } = self;
         let (network, clients) = network::testbed(self.terminals);
@@ -309,10 +309,10 @@ impl Testbed {
             format!("host.server.congestion_control={sender}"),
             format!("proxy.router-2.client_leg.congestion_control={sender}"),
             format!("proxy.router-2.server_leg.congestion_control={sender}"),
-            // The lab adds no delay that the paper does not print.
+            // The paper prints no delay; therefore the lab adds none.
             "link.backbone.delay=0 ms".to_owned(),
         ];
-        // A host's own queue is that of its device.
+        // The device of a host has the host's own queue.
         for outer in clients.iter().chain(&["server-side"]) {
             changes.push(format!("link.{outer}.delay=0 ms"));
             changes.push(format!("link.{outer}.queue=1000 packets"));
@@ -352,8 +352,8 @@ fn download(client: &'static str, megabytes: f64) -> Result<Transfer, Laboratory
     })
 }
 
-/// `count` transfers of each size, the next group of one of each beginning `gap` milliseconds after
-/// the last: most are alone.
+/// `count` transfers of each size. Groups with one transfer of each size start `gap` milliseconds
+/// apart, so that most transfers are alone.
 fn staggered(sizes: &[&str], count: u32, gap: u32) -> Result<Vec<Transfer>, LaboratoryError> {
     let mut flows = Vec::new();
     let part = gap / u32::try_from(sizes.len().max(1)).unwrap_or(1);

@@ -1,4 +1,4 @@
-//! Runs of the cable network, and what they give.
+//! Runs of the cable network, and their results.
 
 use midspan_path::Path;
 use midspan_records::{Record, statistics};
@@ -10,12 +10,13 @@ use super::cable::{Download, Load, WARM_UP};
 use crate::run::{number, simulated};
 use crate::{Effort, Error};
 
-/// Runs of each case: a mean over fewer says little, since users come and go in bursts.
+/// Runs of each case. A mean over fewer runs is not meaningful, because users come and go in
+/// bursts.
 pub(super) const fn runs(effort: &Effort) -> u64 {
     if effort.quick { 12 } else { 100 }
 }
 
-/// How far a run goes between two looks at the download.
+/// The simulated time between two checks of the download.
 const STEP: TimeSpan = TimeSpan::from_seconds(2);
 
 /// Runs a scenario until its first flow has ended.
@@ -56,8 +57,8 @@ pub(super) fn throughput(scenario: &Scenario, results: &Results, size: u64) -> f
     number(8 * size) / span.as_seconds().max(1e-9)
 }
 
-/// What each user gets in bit/s, on average, of downloads without end: after the warm-up, for as
-/// long again.
+/// The mean goodput of each user in bit/s, for downloads without end. Measured after the warm-up,
+/// for as long as the warm-up.
 fn steady(scenario: &Scenario) -> Result<f64, Error> {
     let mut simulation = Simulation::new(scenario)?;
     let delivered =
@@ -68,7 +69,7 @@ fn steady(scenario: &Scenario) -> Result<f64, Error> {
     Ok(number(8 * (after - before)) / WARM_UP.as_seconds() / users)
 }
 
-/// Of each download, the throughput of each run. Runs of the same number have the same users.
+/// The throughput of each run, for each download. Runs with the same index have the same users.
 pub(super) fn throughputs(downloads: &[Download], effort: &Effort) -> Result<Vec<Vec<f64>>, Error> {
     let count = usize::try_from(runs(effort)).unwrap_or(1);
     let paths: Vec<Path> = downloads

@@ -1,5 +1,5 @@
-//! Tam: Figs 3 to 7 and 9, and what §2.4, §4.3 and §5.2 say beside them, by simulation;
-//! Fig. 9 and §5.2 on the lab.
+//! Tam: Figs 3 to 7 and 9, and the other results of §2.4, §4.3 and §5.2, by simulation; Fig. 9 and
+//! §5.2 on the lab.
 
 mod cable;
 mod estimate;
@@ -18,7 +18,7 @@ use midspan_model::papers::tam as printed;
 
 use crate::figure::Figure;
 
-/// The figures of the paper, and what is measured beside them.
+/// The figures of the paper, and further measurements.
 pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["equations"]).by_analysis(|| {
         Ok(crate::printed([

@@ -13,7 +13,7 @@ const THREE_TERMINALS: Network = Network::new(
 /// Names of the terminals; each has a link of the same name.
 const TERMINALS: [&str; 3] = ["client", "second", "third"];
 
-/// The testbed with so many terminals, and their names.
+/// The testbed with this number of terminals, and their names.
 pub(super) fn testbed(terminals: usize) -> (Network, &'static [&'static str]) {
     match terminals {
         0 | 1 => (ONE_TERMINAL, &TERMINALS[..1]),

@@ -1,5 +1,5 @@
-//! Whether thinning is safe where packets are lost both ways: time-outs, ACKs for each window,
-//! fast retransmit. The paper claims it (§2.3, §3.2) and prints no figure.
+//! Checks whether thinning is safe if packets are lost in both directions: time-outs, ACKs for each
+//! window, fast retransmit. The paper claims that it is safe (§2.3, §3.2), and prints no figure.
 
 use std::collections::VecDeque;
 
@@ -21,9 +21,9 @@ use crate::{Effort, Error, Simulated};
 
 const SEGMENT: u32 = 1448;
 const HEADER: u32 = 52;
-/// The rates of the testbed in one link that loses packets both ways.
+/// The rates of the testbed in one link that loses packets in both directions.
 const LINE: Network = Network::new("lossy-line", include_str!("lossy-line.toml"));
-/// Loss each way.
+/// Loss in each direction.
 const LOSSES: [&str; 3] = ["0.1 %", "0.5 %", "1 %"];
 /// Sizes of the transfers, bytes.
 const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
@@ -33,21 +33,22 @@ const DELAYED: AckRule = AckRule::Delayed {
     segments: 2,
     timeout: TimeSpan::from_milliseconds(40),
 };
-/// What it is called, and how ACE thinning is set for it.
+/// The name of a scheme, and its settings of ACE thinning.
 type Scheme = (&'static str, fn() -> AceSettings);
-/// As the paper has it, and as `midspan thin` does it.
+/// The paper's settings, and those of `midspan thin`.
 const SCHEMES: [Scheme; 2] = [
     ("ACE thinning", AceSettings::default),
     ("midspan thin", AceSettings::of_hosts),
 ];
-/// Time-outs with thinning against those without, at most.
+/// The upper bound of the ratio of time-outs with thinning to time-outs without.
 const MORE: f64 = 1.1;
 const TOO_LARGE: &str =
-    "none are wanted: missed. After a loss cwnd is at times below what is counted in a round trip";
-/// A duplicate ACK for each segment behind a gap; the third makes the sender retransmit.
+    "above 0: after a loss, cwnd can be below the packets that are counted in a round trip";
+/// The receiver sends a duplicate ACK for each segment behind a gap. The third makes the sender
+/// retransmit.
 const DUPLICATES: u64 = 3;
 
-/// One transfer over a lossy path: 4 Mbit/s down, 100 kbit/s up, 40 ms.
+/// One transfer over a lossy path: 4 Mbit/s downstream, 100 kbit/s upstream, 40 ms.
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     acknowledge: AckRule,
@@ -104,24 +105,24 @@ impl Transfer {
 struct Watch {
     /// cwnd in segments.
     window: u64,
-    /// Of what was sent and not acknowledged, where it ends and cwnd when it was sent.
+    /// For each sent segment that is not acknowledged yet: its end, and cwnd when it was sent.
     sent: VecDeque<(u64, u64)>,
-    /// All before this has arrived; the end of what has arrived at all.
+    /// The end of the data that arrived without a gap, and the end of the last data that arrived.
     next: u64,
     highest: u64,
     acknowledged: u64,
     /// ACKs of data in order, and those of them that covered more than a third of cwnd.
     acks: u64,
     too_large: u64,
-    /// Segments behind a gap, and duplicate ACKs, since it came.
+    /// Segments that arrived behind a gap, and duplicate ACKs, since the last ACK of new data.
     behind: u64,
     duplicates: u64,
-    /// Most segments behind a gap until the third duplicate ACK.
+    /// The largest number of segments behind a gap until the third duplicate ACK.
     latest: u64,
 }
 
 impl Watch {
-    /// Counts what another has counted.
+    /// Adds the counts of another watch.
     fn add(&mut self, other: &Self) {
         self.acks += other.acks;
         self.too_large += other.too_large;
@@ -172,7 +173,8 @@ impl Observer for Watch {
         while let Some((_, then)) = self.sent.pop_front_if(|(end, _)| *end <= ack.number) {
             window = then;
         }
-        // One that fills a gap is sent at once, whatever it covers.
+        // The ACK of a segment that fills a gap is sent at once, however much it covers; it does
+        // not count.
         if self.behind == 0 && ack.number == self.next {
             self.acks += 1;
             let third = (window / 3).max(1);
@@ -185,12 +187,12 @@ impl Observer for Watch {
     }
 }
 
-/// Transfers of each kind.
+/// The number of transfers of each kind.
 const fn transfers(effort: &Effort) -> u64 {
     if effort.quick { 200 } else { 1000 }
 }
 
-/// Of all transfers of a kind: time-outs, and what was watched.
+/// The time-outs for 1,000 transfers of a kind, and the watched ACKs of all its transfers.
 fn all(transfer: Transfer, effort: &Effort) -> Result<(f64, Watch), Error> {
     let count = transfers(effort);
     let runs = in_parallel(
@@ -215,8 +217,9 @@ fn ace(settings: AceSettings) -> AckRule {
     })
 }
 
-/// Of a scheme's ACKs, those that left a window with fewer than three: of more than a third of the
-/// cwnd with which their last segment was sent. In a window below six segments that is any of two.
+/// The share of a scheme's ACKs that each cover more than a third of the cwnd with which their last
+/// segment was sent. With such ACKs, a window has fewer than three. In a window below six segments,
+/// each ACK of two segments counts.
 fn too_large(item: &str, case: &str, watched: &Watch) -> Record {
     let share = number(watched.too_large) / number(watched.acks.max(1));
     simulated(
@@ -228,7 +231,7 @@ fn too_large(item: &str, case: &str, watched: &Watch) -> Record {
     )
 }
 
-/// What a scheme keeps of a window's ACKs.
+/// The records about ACKs: how much of a window they cover, and how late a retransmission starts.
 fn kept(item: &str, case: &str, watched: &Watch) -> [Record; 2] {
     let mut large = too_large(item, case, watched);
     if watched.too_large > 0 {
@@ -245,8 +248,8 @@ fn kept(item: &str, case: &str, watched: &Watch) -> [Record; 2] {
     [large, late.with_ok(watched.latest <= allowed)]
 }
 
-/// Time-outs for 1,000 transfers with thinning against those without, and what ACE thinning
-/// keeps of a window's ACKs.
+/// The ratio of time-outs for 1,000 transfers with thinning to those without, and the share of a
+/// window that each ACK covers.
 pub(super) fn safety(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<Simulated, Error> {
     let item = "loss both ways";
     let mut records: Vec<Record> = Vec::new();

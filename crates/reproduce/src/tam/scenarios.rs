@@ -1,5 +1,5 @@
-//! Figs 3, 4, 6 and 7, and the estimation of the round trip of §4.3: what a download gets over
-//! the cable network.
+//! Figs 3, 4, 6 and 7, and the estimation of the round trip of §4.3: the throughput of a download
+//! over the cable network.
 
 use midspan_policy::RoundTripSource;
 use midspan_records::Record;
@@ -11,17 +11,17 @@ use super::scheme::Scheme;
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
-/// ECWA may be below ACE thinning by this share and still count as equal: the paper has ACE
-/// thinning behind by about a tenth, and the means have intervals of a few per cent.
+/// ECWA may be below ACE thinning by this share and still count as equal. In the paper, ACE
+/// thinning is about a tenth behind ECWA. The means have intervals of a few per cent.
 const EQUAL: f64 = 0.02;
 /// `max_packets_per_ack` = 2 performs like Reno.
 const LIKE_RENO: f64 = 0.1;
 
-const CHOSEN: &str = "turns of the users, the modems' queues, the poll and the slots are not \
-    printed: compare the order";
-const NO_RULE: &str = "the paper prints no rule for what the queue marks";
+const CHOSEN: &str = "the paper does not print the users' times, the modems' queues, the poll \
+    and the slots: compare the order";
+const NO_RULE: &str = "the paper prints no rule by which the queue marks ACKs";
 
-/// Schemes, each with what the text says of it, in bit/s.
+/// Schemes, each with the value in the paper's text, in bit/s.
 type Lines = [(Scheme, Option<f64>)];
 
 const SCENARIO_1: &Lines = &[
@@ -50,7 +50,7 @@ const FIGURE_7: &Lines = &[
     (Scheme::Ecwa, None),
 ];
 
-/// Measures the lines of a figure: records, and the means in their order.
+/// Measures the lines of a figure. Returns the records, and the means in the order of the lines.
 fn measured(
     item: &str,
     lines: &Lines,
@@ -78,7 +78,7 @@ fn ratio(item: &str, case: &str, value: f64, ok: bool) -> Record {
     simulated(item, case, "ratio of throughputs", "", value).with_ok(ok)
 }
 
-/// Bars as a line over the schemes' numbers, in the order of the records.
+/// A line over the schemes' numbers, in the order of the records, in place of bars.
 fn bars(item: &str, title: &str, lines: &Lines, means: &[f64]) -> FigurePlot {
     let series = lines
         .iter()
@@ -234,7 +234,7 @@ pub(super) fn figure_7(
     })
 }
 
-/// §4.3: the round trip of the handshake against that of ICMP.
+/// §4.3: the round trip measured by the handshake, compared with that measured by ICMP.
 pub(super) fn section_4_3(
     effort: &Effort,
     progress: &mut dyn FnMut(&str),

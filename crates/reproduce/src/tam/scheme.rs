@@ -1,4 +1,5 @@
-//! What the paper compares: how a receiver acknowledges, and what the queue does with its ACKs.
+//! The schemes that the paper compares: how a receiver acknowledges, and how the queue treats its
+//! ACKs.
 
 use midspan_policy::RoundTripSource;
 use midspan_policy::ack_thinning::{AceSettings, MaximumPacketsPerAck};
@@ -7,7 +8,7 @@ use midspan_units::TimeSpan;
 
 /// The paper's `max_packets_per_ack`.
 pub(super) const MAXIMUM: u32 = 5;
-/// ATO is ppa × mean gap (§5.2); no ACK waits for longer than RFC 1122 allows.
+/// The longest time that an ACK waits (RFC 1122). ATO is ppa × mean gap (§5.2).
 const LONGEST: TimeSpan = TimeSpan::from_milliseconds(500);
 
 /// A scheme.
@@ -15,21 +16,22 @@ const LONGEST: TimeSpan = TimeSpan::from_milliseconds(500);
 pub(super) enum Scheme {
     /// Delayed ACKs.
     Reno,
-    /// An ACK for four packets.
+    /// One ACK for four packets.
     Fda,
-    /// ACE thinning with so many packets for an ACK at most, which measures its round trip so.
+    /// ACE thinning with this greatest number of packets per ACK, and this measurement of the round
+    /// trip.
     Ace(u32, RoundTripSource),
     /// ACE thinning whose greatest ppa adapts (§4.4).
     AdaptiveAce(RoundTripSource),
-    /// The sender says its cwnd.
+    /// The sender announces its cwnd.
     Ecwa,
-    /// The receiver predicts cwnd.
+    /// The receiver predicts the sender's cwnd.
     Prediction,
-    /// Marked ACKs.
+    /// ACKs that the queue marks.
     Acc,
-    /// Delayed ACKs, filtered in the modem.
+    /// Delayed ACKs that the modem filters.
     Filter,
-    /// As `Filter`, and made again before the sender.
+    /// Like `Filter`; the missing ACKs are made again in front of the sender.
     FilterAndRegeneration,
 }
 
@@ -57,8 +59,8 @@ impl Scheme {
         }
     }
 
-    /// How the receiver acknowledges a sender that starts with so many segments; `timeout` is the
-    /// ATO of all but ACE thinning.
+    /// How the receiver acknowledges, for a sender that starts with `initial_window` segments.
+    /// `timeout` is the ATO of all schemes except ACE thinning.
     pub(super) fn receiver(self, initial_window: u32, timeout: TimeSpan) -> AckRule {
         let ace = |max_packets_per_ack, round_trip| Thinning::Ace {
             settings: AceSettings {
@@ -101,7 +103,7 @@ impl Scheme {
         })
     }
 
-    /// What the queue before the narrow link does with ACKs, as a path file has it.
+    /// How the queue of the narrow link treats ACKs, as a value of a path file.
     pub(super) const fn ack_queue(self) -> &'static str {
         match self {
             Self::Filter | Self::FilterAndRegeneration => "filtered",
@@ -110,7 +112,7 @@ impl Scheme {
         }
     }
 
-    /// For how many segments the sender gets an ACK that was made again.
+    /// The number of segments for each regenerated ACK.
     pub(super) fn regeneration(self) -> Option<u32> {
         (self == Self::FilterAndRegeneration).then_some(2)
     }

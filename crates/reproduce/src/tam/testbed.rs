@@ -1,5 +1,5 @@
-//! The testbed of §5: a server, three routers, terminals; 4 Mbit/s down, far less up, FIFOs of 20
-//! packets.
+//! The testbed of §5: a server, three routers and terminals; 4 Mbit/s downstream, a much slower
+//! upstream, FIFOs of 20 packets.
 
 use midspan_path::{NodeIndex, Path};
 use midspan_sim::tcp::{ReceiverConfiguration, SenderConfiguration, Variant};
@@ -11,25 +11,25 @@ use super::scheme::Scheme;
 use crate::Error;
 use crate::run::number;
 
-/// Data of a packet of 1,500 bytes with timestamps, and its headers.
+/// Data bytes of a packet of 1,500 bytes with timestamps, and bytes of its headers.
 pub(super) const SEGMENT: u32 = 1448;
 const HEADER: u32 = 52;
-/// A full packet is 1,523 bytes on the wire, as printed.
+/// Bytes of framing: a full packet has 1,523 bytes on the link, as printed.
 const FRAMING: u32 = 23;
-/// Rate downstream, bit/s.
+/// Downstream rate in bit/s.
 const DOWN: u64 = 4_000_000;
-/// What Linux 2.2 advertises at most, in segments, and what it starts with.
+/// The largest window that Linux 2.2 advertises, and its initial window, in segments.
 const WINDOW: u64 = 22;
 const INITIAL_WINDOW: u32 = 2;
-/// ATO: less than the sender's least time-out of 200 ms (Linux 2.2 adapts it to the packets' gaps).
+/// ATO: less than the sender's least time-out of 200 ms. Linux 2.2 adapts ATO to the packets' gaps.
 const TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(100);
-/// The option of timestamps, padded.
+/// Bytes of the timestamps option, with its padding.
 const TIMESTAMPS: u32 = 12;
 
-/// Router 1 is here, router 2 beyond.
+/// The link between router 1 and router 2.
 const ASYMMETRIC: LinkId = LinkId(0);
 
-/// What one terminal does.
+/// The transfers of one terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Transfers {
     Down,
@@ -40,29 +40,29 @@ pub(super) enum Transfers {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Testbed {
     pub(super) scheme: Scheme,
-    /// Rate upstream, bit/s.
+    /// Upstream rate in bit/s.
     pub(super) up: u64,
-    /// Terminals that share it.
+    /// The number of terminals that share the upstream.
     pub(super) terminals: usize,
     pub(super) transfers: Transfers,
-    /// ACKs go before data.
+    /// Whether ACKs go before data.
     pub(super) acks_first: bool,
-    /// Headers are compressed upstream, and have no timestamps.
+    /// Whether upstream headers are compressed, and have no timestamps.
     pub(super) compression: bool,
     pub(super) duration: TimeSpan,
 }
 
-/// What came of it, in bit/s.
+/// The result of a run, in bit/s.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Goodput {
-    /// All terminals together.
+    /// The sum over all terminals.
     pub(super) down: f64,
     pub(super) up: f64,
-    /// Mean size of what went upstream, bytes without framing.
+    /// Mean size of upstream packets, in bytes without framing.
     pub(super) packet_up: f64,
 }
 
-/// What a download gets that fills the link.
+/// The goodput of a download that fills the link.
 pub(super) fn full() -> f64 {
     number(DOWN) * f64::from(SEGMENT) / f64::from(SEGMENT + HEADER + FRAMING)
 }
@@ -106,12 +106,12 @@ impl Testbed {
         let mut flows = Vec::new();
         for (terminal, name) in terminals.iter().enumerate() {
             let host = node(name);
-            // Nobody presses a key at the very same time.
+            // The transfers do not start at the same instant.
             let start = TimeSpan::from_milliseconds(137 * terminal as u64);
             flows.push(self.flow(&format!("download {terminal}"), server, host, start));
             if self.transfers == Transfers::DownAndUp {
                 let mut upload = self.flow(&format!("upload {terminal}"), host, server, start);
-                // The server is no one's to change.
+                // The paper does not change the server; therefore it acknowledges like Reno.
                 upload.receiver.acknowledge = Scheme::Reno.receiver(INITIAL_WINDOW, TIMEOUT);
                 flows.push(upload);
             }
@@ -147,7 +147,7 @@ impl Testbed {
         flow
     }
 
-    /// Of a segment: its data, and its header.
+    /// Bytes of data and of headers of a segment.
     const fn sizes(&self) -> (u32, u32) {
         if self.compression {
             (SEGMENT + TIMESTAMPS, HEADER - TIMESTAMPS)

@@ -19,7 +19,7 @@
 //! [`InputPacing`] (Shikama: pacing at the input of TCP), [`ack_thinning`] (Tam),
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
 //! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa), the last two together in
-//! [`NarrowLeg`](narrow_leg::NarrowLeg). [`memory_share`] divides the memory
+//! [`NarrowLeg`]. [`memory_share`] divides the memory
 //! budget among all sessions of a proxy. [`client_share`] bounds the part of one client, and
 //! [`making_room`] chooses the connection that makes room for a new one.
 //!

@@ -39,9 +39,9 @@ impl LossPattern {
     /// probability of a link's configuration, for [`Self::Independent`]. A script loses single
     /// packets, which is no share.
     ///
-    /// With two states, `configured` is that of the further loss, and the share of packets that find the bad one is `to_bad / (to_bad +
-    /// to_good)` (Gilbert 1960). If no state is ever left, every packet finds the good one, the
-    /// first.
+    /// With two states, the share of packets that find the bad one is `to_bad / (to_bad + to_good)`
+    /// (Gilbert 1960). If no state is ever left, every packet finds the good one, the first. Losses
+    /// that a schedule adds are not counted.
     #[must_use]
     pub fn mean(&self, configured: Probability, size: u32) -> Probability {
         match self {
@@ -60,8 +60,7 @@ impl LossPattern {
                     false => 0.0,
                 };
                 let mean = good.as_f64() + in_bad * (bad.as_f64() - good.as_f64());
-                let mean = Probability::from_f64(mean.clamp(0.0, 1.0));
-                either(mean.unwrap_or(Probability::ONE), configured)
+                Probability::from_f64(mean.clamp(0.0, 1.0)).unwrap_or(Probability::ONE)
             }
         }
     }
@@ -89,7 +88,7 @@ enum Process {
     GilbertElliott {
         leave: [Probability; 2],
         lose: [Probability; 2],
-        /// Independent losses, from the configuration or its schedule.
+        /// Independent losses, from the link's schedule.
         further: Probability,
         bad: bool,
         stream: Stream,
@@ -121,7 +120,7 @@ impl LossProcess {
             } => Process::GilbertElliott {
                 leave: [*to_bad, *to_good],
                 lose: [*good, *bad],
-                further: configured,
+                further: Probability::ZERO,
                 bad: false,
                 stream,
             },

@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::str::FromStr;
 
 use futures_util::TryStreamExt;
+use ipnet::IpNet;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::neighbour::NeighbourState;
@@ -95,6 +96,15 @@ impl Prefix {
     pub const fn of_host(address: IpAddr) -> Self {
         let length = if address.is_ipv4() { 32 } else { 128 };
         Self { address, length }
+    }
+}
+
+impl From<IpNet> for Prefix {
+    fn from(network: IpNet) -> Self {
+        Self {
+            address: network.addr(),
+            length: network.prefix_len(),
+        }
     }
 }
 

@@ -16,11 +16,11 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use ipnet::IpNet;
 use midspan_units::{Time, TimeSpan};
 
 use crate::LegSample;
 use crate::initial_window::LEAST_WINDOW;
-use crate::peer::Peer;
 
 /// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
 /// half of this window leaves at once. The larger value still helps: a congestion window grows only
@@ -58,15 +58,15 @@ struct Cold {
 /// Starts towards unknown peers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ColdStarts {
-    peers: BTreeMap<Peer, Cold>,
+    peers: BTreeMap<IpNet, Cold>,
     /// The peers in the order in which they came.
-    order: VecDeque<Peer>,
+    order: VecDeque<IpNet>,
 }
 
 impl ColdStarts {
     /// A connection with this peer starts now. Returns the largest of these windows (in segments)
     /// that it may have, or [`LEAST_WINDOW`].
-    pub(crate) fn start(&mut self, now: Time, peer: Peer, windows: &[u32]) -> u32 {
+    pub(crate) fn start(&mut self, now: Time, peer: IpNet, windows: &[u32]) -> u32 {
         if windows.is_empty() {
             return LEAST_WINDOW;
         }
@@ -99,7 +99,7 @@ impl ColdStarts {
     }
 
     /// A session with this peer has `segments` segments in flight.
-    pub(crate) fn note_in_flight(&mut self, now: Time, peer: Peer, segments: u64) {
+    pub(crate) fn note_in_flight(&mut self, now: Time, peer: IpNet, segments: u64) {
         if segments > u64::from(LEAST_WINDOW)
             && let Some(cold) = self.peers.get_mut(&peer)
         {
@@ -108,7 +108,7 @@ impl ColdStarts {
     }
 
     /// A session with this peer has ended, too short to learn the path's capacity.
-    pub(crate) fn note(&mut self, now: Time, peer: Peer, leg: &LegSample) {
+    pub(crate) fn note(&mut self, now: Time, peer: IpNet, leg: &LegSample) {
         let Some(cold) = self.peers.get_mut(&peer) else {
             return;
         };
@@ -130,7 +130,7 @@ mod tests {
     use proptest::prelude::*;
     use std::net::IpAddr;
 
-    fn peer(last: u8) -> Peer {
+    fn peer(last: u8) -> IpNet {
         IpAddr::from([192, 0, 2, last]).into()
     }
 

@@ -8,15 +8,17 @@
 //! other and with the data already in flight, so that many at once do not flood the path.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::cold_start::ColdStarts;
+use crate::prefix::host_prefix;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
 pub use crate::initial_window::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, windows};
-pub use crate::peer::Peer;
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.
 pub const SEGMENT: u32 = 1448;
@@ -89,16 +91,17 @@ struct Path {
 /// The learned properties of the paths to all peers.
 #[derive(Debug, Clone, Default)]
 pub struct LearnedPaths {
-    paths: BTreeMap<Peer, Path>,
+    paths: BTreeMap<IpNet, Path>,
     /// Peers in the order in which they were first noted.
-    order: VecDeque<Peer>,
+    order: VecDeque<IpNet>,
     /// Starts towards unknown peers.
     cold: ColdStarts,
 }
 
 impl LearnedPaths {
     /// Takes what was measured on a connection with this peer, at its end or before.
-    pub fn note(&mut self, now: Time, peer: Peer, leg: &LegSample, is_lossy: bool) {
+    pub fn note(&mut self, now: Time, peer: IpAddr, leg: &LegSample, is_lossy: bool) {
+        let peer = host_prefix(peer);
         if leg.bytes_acknowledged.bytes() < EVIDENCE {
             self.cold.note(now, peer, leg);
             return;
@@ -143,7 +146,8 @@ impl LearnedPaths {
     }
 
     /// Takes the flights of a connection that was just [noted](Self::note).
-    pub(crate) fn note_flight(&mut self, peer: Peer, taken: &TakenFlight) {
+    pub(crate) fn note_flight(&mut self, peer: IpAddr, taken: &TakenFlight) {
+        let peer = host_prefix(peer);
         if let Some(path) = self.paths.get_mut(&peer) {
             path.is_filled = taken.is_filled();
             path.flight = match path.is_filled {
@@ -155,7 +159,8 @@ impl LearnedPaths {
     }
 
     /// A session with this peer has `bytes` in flight.
-    pub fn note_in_flight(&mut self, now: Time, peer: Peer, session: SessionId, bytes: u64) {
+    pub fn note_in_flight(&mut self, now: Time, peer: IpAddr, session: SessionId, bytes: u64) {
+        let peer = host_prefix(peer);
         let Some(path) = self.paths.get_mut(&peer) else {
             let segments = bytes / u64::from(SEGMENT);
             self.cold.note_in_flight(now, peer, segments);
@@ -175,7 +180,8 @@ impl LearnedPaths {
     }
 
     /// A session with this peer has ended.
-    pub fn forget_in_flight(&mut self, peer: Peer, session: SessionId) {
+    pub fn forget_in_flight(&mut self, peer: IpAddr, session: SessionId) {
+        let peer = host_prefix(peer);
         if let Some(path) = self.paths.get_mut(&peer) {
             path.running.remove(&session);
         }
@@ -188,10 +194,11 @@ impl LearnedPaths {
     pub fn start(
         &mut self,
         now: Time,
-        peer: Peer,
+        peer: IpAddr,
         segment_size: u32,
         windows: &[u32],
     ) -> LearnedStart {
+        let peer = host_prefix(peer);
         let known = self.paths.get_mut(&peer).and_then(|path| {
             let rate = BitRate::from_bits_per_second(path.aged(now, path.rate))?;
             Some((path, rate))
@@ -242,7 +249,8 @@ impl LearnedPaths {
 
     /// Whether earlier connections found the path to this peer lossy.
     #[must_use]
-    pub fn is_lossy(&self, now: Time, peer: Peer) -> bool {
+    pub fn is_lossy(&self, now: Time, peer: IpAddr) -> bool {
+        let peer = host_prefix(peer);
         let path = self.paths.get(&peer);
         path.is_some_and(|path| path.is_lossy && path.aged(now, path.rate) > 0)
     }

@@ -51,8 +51,8 @@ pub mod narrow_leg;
 pub mod narrow_session;
 pub mod oversized_segments;
 pub mod pacing;
-mod peer;
 pub mod policies;
+pub mod prefix;
 mod recent_maximum;
 mod sample;
 pub mod sending_ahead;
@@ -143,8 +143,8 @@ pub trait Policy {
         windows: &[u32],
         known: &mut Knowledge,
     ) -> Option<LearnedStart> {
-        let peer = request.client.ip().into();
-        let choose = || (known.paths).start(now, peer, learned_start::SEGMENT, windows);
+        let client = request.client.ip();
+        let choose = || (known.paths).start(now, client, learned_start::SEGMENT, windows);
         (!windows.is_empty()).then(choose)
     }
 

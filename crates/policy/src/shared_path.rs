@@ -13,11 +13,13 @@
 //! is lifted for a while.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use ipnet::IpNet;
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::congestion::LONG;
+use crate::prefix::site_prefix;
 use crate::{LegSample, SessionId};
 
 /// Largest number of watched networks, and of watched sessions in one network.
@@ -61,26 +63,13 @@ const LIFTED: u8 = 64;
 /// The lowest rate that a session is held to, in bit/s.
 const LEAST: u64 = 100_000;
 
-/// An IPv4 /24 or an IPv6 /48.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Network(IpAddr);
-
-impl From<IpAddr> for Network {
-    fn from(address: IpAddr) -> Self {
-        Self(match address.to_canonical() {
-            IpAddr::V4(address) => Ipv4Addr::from_bits(address.to_bits() >> 8 << 8).into(),
-            IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 80 << 80).into(),
-        })
-    }
-}
-
 /// The paths that sessions may share, by the network of their clients.
 ///
 /// Call [`handle_sample`](Self::handle_sample) for each session: it returns the bound of that
 /// session's rate. Call [`forget`](Self::forget) when a session ends.
 #[derive(Debug, Clone, Default)]
 pub struct SharedPaths {
-    paths: BTreeMap<Network, SharedPath>,
+    paths: BTreeMap<IpNet, SharedPath>,
 }
 
 #[derive(Debug, Clone)]
@@ -128,7 +117,7 @@ impl SharedPaths {
         if least < LONG {
             return None;
         }
-        let network = client.into();
+        let network = site_prefix(client);
         if self.paths.len() >= NETWORKS && !self.paths.contains_key(&network) {
             return None;
         }
@@ -165,7 +154,7 @@ impl SharedPaths {
 
     /// A session with this client has ended.
     pub fn forget(&mut self, client: IpAddr, session: SessionId) {
-        let network = client.into();
+        let network = site_prefix(client);
         if let Some(path) = self.paths.get_mut(&network) {
             path.sessions.remove(&session);
             if path.sessions.is_empty() {

@@ -6,14 +6,15 @@
 //! neither fills it nor keeps other clients out.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use ipnet::IpNet;
 use midspan_policy::Request;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::making_room::Awaited;
+use midspan_policy::prefix::host_prefix;
 use midspan_units::Time;
 use serde::{Deserialize, Serialize};
 
@@ -80,9 +81,9 @@ pub struct Openings {
 struct Table {
     limits: OpeningLimits,
     connections: BTreeMap<Request, Opening>,
-    clients: BTreeMap<IpAddr, usize>,
+    clients: BTreeMap<IpNet, usize>,
     /// Held connections, by the time at which their clients have to repeat the SYN.
-    awaited: Awaited<IpAddr, Request>,
+    awaited: Awaited<IpNet, Request>,
 }
 
 /// A connection, with the sequence number of its SYN, because the client may use its port again.
@@ -123,7 +124,7 @@ impl Openings {
     pub fn arrive(&self, connection: Request, sequence: u32, now: Instant) -> Reception {
         let time = self.time(now);
         let mut table = self.lock();
-        let client = client_of(connection);
+        let client = host_prefix(connection.client.ip());
         if let Some(opening) = table.connections.get_mut(&connection) {
             let is_copy = std::mem::replace(&mut opening.sequence, sequence) == sequence;
             let reception = match (&opening.state, is_copy) {
@@ -255,7 +256,7 @@ impl Table {
     fn remove(&mut self, connection: Request) -> Option<Opening> {
         let opening = self.connections.remove(&connection)?;
         self.awaited.end(connection);
-        let client = client_of(connection);
+        let client = host_prefix(connection.client.ip());
         if let Some(count) = self.clients.get_mut(&client) {
             *count -= 1;
             if *count == 0 {
@@ -263,14 +264,6 @@ impl Table {
             }
         }
         Some(opening)
-    }
-}
-
-/// The address that stands for a client: a host may use all addresses of its IPv6 network.
-fn client_of(connection: Request) -> IpAddr {
-    match connection.client.ip() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-        address @ IpAddr::V4(_) => address,
     }
 }
 

@@ -128,7 +128,7 @@ fn note_in_flight(now: Time, sample: &SessionSample, known: &mut Knowledge) {
     };
     let leg = &sample.client;
     let bytes = u64::from(leg.unacknowledged) * u64::from(leg.segment_size);
-    let peer = request.client.ip().into();
+    let peer = request.client.ip();
     (known.paths).note_in_flight(now, peer, sample.session, bytes);
 }
 
@@ -162,8 +162,8 @@ impl Policy for Automatic {
             if !settings.is_automatic() {
                 continue;
             }
-            let learned = learned
-                .unwrap_or_else(|| (known.paths).start(now, address.ip().into(), SEGMENT, &[]));
+            let learned =
+                learned.unwrap_or_else(|| (known.paths).start(now, address.ip(), SEGMENT, &[]));
             if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
                 leg.congestion_control = Some(BBR.to_owned());
             }
@@ -183,8 +183,7 @@ impl Policy for Automatic {
             Entry::Vacant(new) => {
                 let paths = &known.paths;
                 let leg = |settings, address: Option<SocketAddr>| {
-                    let is_lossy =
-                        address.is_some_and(|address| paths.is_lossy(now, address.ip().into()));
+                    let is_lossy = address.is_some_and(|address| paths.is_lossy(now, address.ip()));
                     LegState::new(settings, self.offered, is_lossy)
                 };
                 new.insert([
@@ -224,7 +223,7 @@ impl Policy for Automatic {
         let client_address = request.client.ip();
         (known.shared).forget(client_address, sample.session);
         let paths = &mut known.paths;
-        paths.forget_in_flight(client_address.into(), sample.session);
+        paths.forget_in_flight(client_address, sample.session);
         for (state, leg, address) in [
             (client, &sample.client, request.client),
             (server, &sample.server, request.server),
@@ -237,7 +236,7 @@ impl Policy for Automatic {
                 delivery_rate: taken.rate(),
                 ..*leg
             };
-            let peer = address.ip().into();
+            let peer = address.ip();
             paths.note(now, peer, &leg, is_lossy);
             if leg.bytes_acknowledged.bytes() >= EVIDENCE {
                 paths.note_flight(peer, &taken);

@@ -4,12 +4,12 @@
 //! The network can reach the relay process, so its requests are limited: the number of routes at
 //! once and in all, how often, for how long, and which prefixes.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_gateway::interception::{Accounting, Pair};
-use midspan_linux::netlink::Prefix;
 use midspan_policy::leave_alone::Route;
+use midspan_policy::prefix::{host_prefix, site_prefix};
 use tracing::{info, warn};
 
 use super::supervision::Supervisor;
@@ -70,21 +70,18 @@ impl Supervisor {
 
 /// The route's prefixes; `None` for prefixes that no client or server can have.
 fn pair(route: &Route) -> Option<Pair> {
-    let Route { client, server } = Route::between(route.client, route.server);
-    let is_host = |address: IpAddr| {
+    let (client, server) = (host_prefix(route.client), site_prefix(route.server));
+    let is_host = |prefix: IpNet| {
+        let address = prefix.addr();
         !address.is_unspecified() && !address.is_loopback() && !address.is_multicast()
     };
-    if client.is_ipv4() != server.is_ipv4() || !is_host(client) || !is_host(server) {
+    let is_ipv4 = |prefix: IpNet| prefix.addr().is_ipv4();
+    if is_ipv4(client) != is_ipv4(server) || !is_host(client) || !is_host(server) {
         return None;
     }
-    let place = usize::from(client.is_ipv6());
-    let of = |address, lengths: [u8; 2]| Prefix {
-        address,
-        length: lengths[place],
-    };
     Some(Pair {
-        client: of(client, Route::CLIENT_LENGTHS),
-        server: of(server, Route::SERVER_LENGTHS),
+        client: client.into(),
+        server: server.into(),
     })
 }
 
@@ -100,7 +97,7 @@ mod tests {
                 server: server.parse().unwrap(),
             };
             let Pair { client, server } = pair(&route)?;
-            let text = |of: Prefix| format!("{}/{}", of.address, of.length);
+            let text = |of: midspan_linux::netlink::Prefix| format!("{}/{}", of.address, of.length);
             Some((text(client), text(server)))
         };
         let found = of("192.0.2.1", "198.51.100.7").unwrap();

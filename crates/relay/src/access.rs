@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 /// The port on which mail servers accept mail from each other (RFC 5321 §4.5.4.2). A proxy that
@@ -24,17 +25,16 @@ impl Network {
     /// Whether this address has the prefix.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
-        let length = u32::from(self.length);
-        match (self.address, address.to_canonical()) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let differing = own.to_bits() ^ other.to_bits();
-                differing.leading_zeros() >= length.min(32)
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let differing = own.to_bits() ^ other.to_bits();
-                differing.leading_zeros() >= length.min(128)
-            }
-            _ => false,
+        IpNet::new(self.address, self.length)
+            .is_ok_and(|network| network.contains(&address.to_canonical()))
+    }
+}
+
+impl From<IpNet> for Network {
+    fn from(network: IpNet) -> Self {
+        Self {
+            address: network.addr(),
+            length: network.prefix_len(),
         }
     }
 }

@@ -5,7 +5,7 @@
 //! is being opened at the time of the command is reset when it is accepted or joined later.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::acceptors::Acceptors;
+use super::access::Network;
 use super::arrival::Arrival;
 use super::observation::Ending;
 use super::session::End;
@@ -36,12 +37,7 @@ pub enum Target {
     /// The session with this number.
     Session(u64),
     /// The sessions whose client or server has this prefix.
-    Prefix {
-        /// The address, IPv4 or IPv6.
-        address: IpAddr,
-        /// Length of the prefix in bits.
-        length: u8,
-    },
+    Prefix(Network),
 }
 
 impl Target {
@@ -51,22 +47,8 @@ impl Target {
     }
 
     /// Whether the target includes this address.
-    pub fn has_address(self, other: IpAddr) -> bool {
-        let Self::Prefix { address, length } = self else {
-            return false;
-        };
-        match (address, other.to_canonical()) {
-            (IpAddr::V4(one), IpAddr::V4(other)) => {
-                let [one, other] =
-                    [one, other].map(|four| u128::from(four.to_bits()) << (128 - 32));
-                agree(one, other, length.min(32))
-            }
-            (IpAddr::V6(one), IpAddr::V6(other)) => {
-                let [one, other] = [one, other].map(Ipv6Addr::to_bits);
-                agree(one, other, length.min(128))
-            }
-            _ => false,
-        }
+    pub fn has_address(self, address: IpAddr) -> bool {
+        matches!(self, Self::Prefix(network) if network.contains(address))
     }
 
     /// Whether the target includes either end of a connection.
@@ -75,12 +57,6 @@ impl Target {
             .iter()
             .any(|end| self.has_address(end.ip()))
     }
-}
-
-/// Whether the first `length` bits are equal.
-fn agree(one: u128, other: u128, length: u8) -> bool {
-    let different = (one ^ other).leading_zeros();
-    different >= u32::from(length)
 }
 
 /// Numbers of reset connections.
@@ -176,7 +152,7 @@ impl Kicks {
     /// already reset.
     pub fn begin(&mut self, target: Target, reply: Sender<Kicked>, negotiations: u64, now: Time) {
         self.remembered.retain(|(_, at)| *at + REMEMBERED > now);
-        if matches!(target, Target::Prefix { .. }) {
+        if matches!(target, Target::Prefix(_)) {
             if self.remembered.len() >= REMEMBERED_LIMIT {
                 self.remembered.pop_front();
             }
@@ -237,10 +213,10 @@ mod tests {
     use super::*;
 
     fn prefix(address: &str, length: u8) -> Target {
-        Target::Prefix {
+        Target::Prefix(Network {
             address: address.parse().unwrap(),
             length,
-        }
+        })
     }
 
     #[test]

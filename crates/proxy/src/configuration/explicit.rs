@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use midspan_document::{Located, Source, Spanned};
-use midspan_linux::netlink::Prefix;
 use midspan_relay::access::{AccessRule, AccessRules, Network};
 use midspan_relay::{HeaderVersion, Language, Negotiation, Users};
 use midspan_units::TimeSpan;
@@ -315,16 +314,16 @@ impl<'de> Deserialize<'de> for Networks {
 }
 
 fn network<E: de::Error>(text: &str) -> Result<Network, E> {
-    let Some(Prefix { address, length }) = prefix(text) else {
+    let Some(network) = prefix(text) else {
         return Err(E::custom(format_args!(
             "\"{text}\" is not an address or prefix: write \"192.0.2.1\", \"192.0.2.0/24\" or \
              \"2001:db8::/32\"; names are not looked up"
         )));
     };
-    match address {
+    match network.addr() {
         IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => Err(E::custom(format_args!(
             "\"{text}\" is an IPv4 address inside an IPv6 one: write it as an IPv4 address"
         ))),
-        _ => Ok(Network { address, length }),
+        _ => Ok(network.into()),
     }
 }

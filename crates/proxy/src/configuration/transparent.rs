@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
+use ipnet::IpNet;
 use midspan_document::{Located, Source, Spanned};
 use midspan_gateway::initial_window::MarkField;
 use midspan_gateway::interception::Place;
@@ -476,12 +477,14 @@ impl<'de> Deserialize<'de> for Hosts {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Hosts, E> {
-                prefix(text).map(Hosts).ok_or_else(|| {
-                    E::custom(format_args!(
-                        "\"{text}\" is not an address or prefix: write \"192.0.2.1\", \
+                prefix(text)
+                    .map(|prefix| Hosts(prefix.into()))
+                    .ok_or_else(|| {
+                        E::custom(format_args!(
+                            "\"{text}\" is not an address or prefix: write \"192.0.2.1\", \
                          \"192.0.2.0/24\" or \"2001:db8::/32\"; names are not looked up"
-                    ))
-                })
+                        ))
+                    })
             }
         }
 
@@ -490,13 +493,9 @@ impl<'de> Deserialize<'de> for Hosts {
 }
 
 /// An address, or a prefix.
-pub(crate) fn prefix(text: &str) -> Option<Prefix> {
-    let (address, length) = match text.split_once('/') {
-        Some((address, length)) => (address, Some(length.parse::<u8>().ok()?)),
-        None => (text, None),
+pub(crate) fn prefix(text: &str) -> Option<IpNet> {
+    let Some((address, length)) = text.split_once('/') else {
+        return text.parse::<IpAddr>().ok().map(IpNet::from);
     };
-    let address: IpAddr = address.parse().ok()?;
-    let longest = if address.is_ipv4() { 32 } else { 128 };
-    let length = length.unwrap_or(longest);
-    (length <= longest).then_some(Prefix { address, length })
+    IpNet::new(address.parse().ok()?, length.parse().ok()?).ok()
 }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_linux::connection_tracking::Occupancy;
 use midspan_linux::netlink::Prefix;
@@ -330,24 +331,17 @@ fn kick_target(text: &str) -> Option<Target> {
     if let Ok(session) = text.parse() {
         return Some(Target::Session(session));
     }
-    let Prefix { address, length } = parse(text)?;
-    Some(Target::Prefix { address, length })
+    Some(Target::Prefix(network(text)?.into()))
+}
+
+/// A prefix for the rules.
+fn parse(text: &str) -> Option<Prefix> {
+    network(text).map(Prefix::from)
 }
 
 /// A prefix; the bits behind its length are cleared.
-fn parse(text: &str) -> Option<Prefix> {
-    let Prefix { address, length } = prefix(text)?;
-    let address = match address {
-        IpAddr::V4(four) => {
-            let mask = u32::MAX.checked_shl(32 - u32::from(length)).unwrap_or(0);
-            IpAddr::from((four.to_bits() & mask).to_be_bytes())
-        }
-        IpAddr::V6(six) => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(length)).unwrap_or(0);
-            IpAddr::from((six.to_bits() & mask).to_be_bytes())
-        }
-    };
-    Some(Prefix { address, length })
+fn network(text: &str) -> Option<IpNet> {
+    prefix(text).map(|prefix| prefix.trunc())
 }
 
 fn text(prefix: &Prefix) -> String {

@@ -58,7 +58,7 @@ impl RelayThread {
                 }
                 Update::Kick(target, reply) => {
                     let negotiations = match target {
-                        Target::Prefix { .. } => {
+                        Target::Prefix(_) => {
                             let acceptors = &mut self.acceptors;
                             self.negotiations
                                 .kick(target, acceptors, self.clockwork.now())

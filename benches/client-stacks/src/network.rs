@@ -108,7 +108,7 @@ impl Network {
         let (narrow, emulator) = emulated(&access, &gateway, rate)?;
         access.add_numbered_default_routes(OUTER, 5, 1)?;
         for (clients, router) in numbered(1, 0).iter().zip(numbered(5, 2)) {
-            gateway.add_route(clients, Some(router.address), CLIENT_SIDE)?;
+            gateway.add_route(clients, Some(router.addr()), CLIENT_SIDE)?;
         }
         link((&server, "eth"), (&gateway, "wan"), 3)?;
         server.add_numbered_default_routes("eth", 3, 1)?;
@@ -169,7 +169,7 @@ fn emulated(
         // on the link.
         let other = 3 - host;
         for neighbour in numbered(5, other) {
-            namespace.add_neighbour(name, neighbour.address, link_address(other))?;
+            namespace.add_neighbour(name, neighbour.addr(), link_address(other))?;
         }
     }
     let down = Configuration {

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_linux::namespace::{self, NetworkNamespace};
-use midspan_linux::netlink::Prefix;
 use midspan_proxy::RunOptions;
 use midspan_testbed::network::{End, Link, Node};
 use midspan_testbed::program::{AS, Launch, Program};
@@ -133,10 +133,7 @@ fn measure_family(
 fn network(clients: u8, is_four: bool) -> Result<(NetworkNamespace, NetworkNamespace), Failure> {
     let gateway = Node::host("gateway").make()?;
     let client = Node::host("client").make()?;
-    let prefix = |address| Prefix {
-        address,
-        length: if is_four { 24 } else { 64 },
-    };
+    let prefix = |address| IpNet::new_assert(address, if is_four { 24 } else { 64 });
     let near = End::new(&gateway, "acc").address(prefix(addresses(is_four, 0)?.1));
     let mut far = End::new(&client, "eth");
     for place in 0..clients {

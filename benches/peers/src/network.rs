@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use ipnet::{IpNet, Ipv4Net};
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::Prefix;
 use midspan_testbed::network::{Configure, End, Link, Node};
 
 use crate::Failure;
@@ -78,9 +78,6 @@ fn link(
     Ok(far.add_route("0.0.0.0/0", Some(gateway), "eth")?)
 }
 
-fn prefix(address: Ipv4Addr) -> Prefix {
-    Prefix {
-        address: address.into(),
-        length: 24,
-    }
+fn prefix(address: Ipv4Addr) -> IpNet {
+    Ipv4Net::new_assert(address, 24).into()
 }

@@ -10,8 +10,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use ipnet::IpNet;
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Prefix, RouteMetrics};
+use midspan_linux::netlink::RouteMetrics;
 use midspan_testbed::network::{Configure, End, Link, Node, numbered, wait_until_usable};
 
 use crate::Error;
@@ -276,7 +277,7 @@ fn host(name: &str) -> Result<NetworkNamespace, Error> {
 }
 
 /// All addresses of a link.
-fn link_prefix(family: Family, link: u8) -> Prefix {
+fn link_prefix(family: Family, link: u8) -> IpNet {
     let [four, six] = numbered(link, 0);
     match family {
         Family::V4 => four,
@@ -287,7 +288,7 @@ fn link_prefix(family: Family, link: u8) -> Prefix {
 fn address(family: Family, link: u8, host: u8) -> IpAddr {
     let [four, six] = numbered(link, host);
     match family {
-        Family::V4 => four.address,
-        Family::V6 => six.address,
+        Family::V4 => four.addr(),
+        Family::V6 => six.addr(),
     }
 }

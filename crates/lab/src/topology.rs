@@ -6,8 +6,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::{Prefix, RouteMetrics};
+use midspan_linux::netlink::RouteMetrics;
 use midspan_path::{
     self as path, Direction, Family, HostSettings, LinkIndex, NodeIndex, NodeKind, Path,
 };
@@ -116,7 +117,7 @@ impl Topology {
             let attached = hop.node == destination;
             let gateway = (!attached).then(|| self.address(hop.node));
             let route = (
-                Prefix::of_host(self.address(destination)),
+                IpNet::from(self.address(destination)),
                 gateway,
                 interface(hop.link),
                 metrics(destination),

@@ -5,7 +5,6 @@
 
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::str::FromStr;
 
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
@@ -76,54 +75,25 @@ pub struct Netlink {
     lists: RouteSocket,
 }
 
-/// An address with the length of its prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Prefix {
-    /// The address.
-    pub address: IpAddr,
-    /// Length of the prefix in bits.
-    pub length: u8,
-}
-
 /// A text is no address with the length of its prefix.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("\"{0}\" is no address with the length of its prefix, such as 10.1.0.2/24 or fd01::2/64")]
 pub struct PrefixError(String);
 
-impl Prefix {
-    /// An address alone: 32 bits of IPv4, 128 of IPv6.
-    #[must_use]
-    pub const fn of_host(address: IpAddr) -> Self {
-        let length = if address.is_ipv4() { 32 } else { 128 };
-        Self { address, length }
-    }
-}
-
-impl From<IpNet> for Prefix {
-    fn from(network: IpNet) -> Self {
-        Self {
-            address: network.addr(),
-            length: network.prefix_len(),
-        }
-    }
-}
-
-impl FromStr for Prefix {
-    type Err = PrefixError;
-
-    /// Reads `10.1.0.2/24`; without a length, the address alone.
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let error = || PrefixError(text.to_owned());
-        let Some((address, length)) = text.split_once('/') else {
-            return text.parse().map(Self::of_host).map_err(|_| error());
-        };
-        let address: IpAddr = address.parse().map_err(|_| error())?;
-        let length = length.parse().map_err(|_| error())?;
-        if length > Self::of_host(address).length {
-            return Err(error());
-        }
-        Ok(Self { address, length })
-    }
+/// Reads an address with the length of its prefix, such as `10.1.0.2/24`; without a length, the
+/// address alone. The address keeps the bits behind the length.
+///
+/// # Errors
+/// The text is none.
+pub fn prefix(text: &str) -> Result<IpNet, PrefixError> {
+    let error = || PrefixError(text.to_owned());
+    let Some((address, length)) = text.split_once('/') else {
+        let address = text.parse::<IpAddr>().map_err(|_| error())?;
+        return Ok(address.into());
+    };
+    let address = address.parse().map_err(|_| error())?;
+    let length = length.parse().map_err(|_| error())?;
+    IpNet::new(address, length).map_err(|_| error())
 }
 
 /// Settings of a route for the TCP connections that use it. `None` leaves the default.
@@ -256,14 +226,14 @@ impl Netlink {
     }
 
     /// Gives an interface an address.
-    pub fn add_address(&self, interface: &str, prefix: Prefix) -> Result<(), NetlinkError> {
+    pub fn add_address(&self, interface: &str, prefix: IpNet) -> Result<(), NetlinkError> {
         let index = interface_index(interface)?;
         self.request(
-            || format!("give {interface} the address {}", prefix.address),
+            || format!("give {interface} the address {}", prefix.addr()),
             async |handle| {
                 handle
                     .address()
-                    .add(index, prefix.address, prefix.length)
+                    .add(index, prefix.addr(), prefix.prefix_len())
                     .execute()
                     .await
             },
@@ -274,7 +244,7 @@ impl Netlink {
     ///
     /// # Errors
     /// The kernel does not list them.
-    pub fn addresses(&self) -> Result<Vec<(String, Prefix)>, NetlinkError> {
+    pub fn addresses(&self) -> Result<Vec<(String, IpNet)>, NetlinkError> {
         let messages: Vec<AddressMessage> = self.request(
             || "list the addresses".to_owned(),
             async |handle| handle.address().get().execute().try_collect().await,
@@ -295,7 +265,7 @@ impl Netlink {
             })?;
             let name = rustix::net::netdevice::index_to_name(&socket, message.header.index).ok()?;
             let length = message.header.prefix_len;
-            Some((name, Prefix { address, length }))
+            Some((name, IpNet::new(address, length).ok()?))
         });
         Ok(named.collect())
     }
@@ -304,12 +274,12 @@ impl Netlink {
     /// Replaces a route to the same destination.
     pub fn set_route(
         &self,
-        destination: Prefix,
+        destination: IpNet,
         gateway: Option<IpAddr>,
         interface: &str,
         metrics: &RouteMetrics,
     ) -> Result<(), NetlinkError> {
-        let action = || format!("route {}/{}", destination.address, destination.length);
+        let action = || format!("route {destination}");
         let index = interface_index(interface)?;
         let mut message =
             route_message(destination, gateway).map_err(|reason| NetlinkError::Invalid {
@@ -421,9 +391,9 @@ fn any_socket() -> Result<OwnedFd, NetlinkError> {
     .map_err(|error| NetlinkError::Open(error.into()))
 }
 
-fn route_message(destination: Prefix, gateway: Option<IpAddr>) -> Result<RouteMessage, String> {
+fn route_message(destination: IpNet, gateway: Option<IpAddr>) -> Result<RouteMessage, String> {
     let builder = RouteMessageBuilder::<IpAddr>::new()
-        .destination_prefix(destination.address, destination.length)
+        .destination_prefix(destination.addr(), destination.prefix_len())
         .map_err(|error| error.to_string())?;
     let builder = match gateway {
         Some(gateway) => builder
@@ -440,7 +410,7 @@ mod tests {
 
     #[test]
     fn prefixes_are_read() {
-        let read = |text: &str| text.parse::<Prefix>().ok().map(|prefix| prefix.length);
+        let read = |text: &str| prefix(text).ok().map(|prefix| prefix.prefix_len());
         assert_eq!(read("10.1.0.2/24"), Some(24));
         assert_eq!(read("fd01::2/64"), Some(64));
         assert_eq!(read("0.0.0.0/0"), Some(0));

@@ -526,7 +526,7 @@ fn a_transparent_listener_takes_everything_unless_told_otherwise() {
     let lengths: Vec<u8> = transparent
         .except
         .iter()
-        .map(|prefix| prefix.length)
+        .map(|prefix| prefix.prefix_len())
         .collect();
     assert_eq!(lengths, [24, 128]);
     assert_eq!(listener.relay.handshake, Handshake::Early);

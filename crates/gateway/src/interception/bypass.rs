@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use midspan_linux::netlink::Prefix;
+use ipnet::IpNet;
 
 /// The prefixes of each family. A prefix of length 0 is the whole family.
 pub struct Bypass {
@@ -18,16 +18,16 @@ struct Family {
 }
 
 impl Bypass {
-    pub fn of(prefixes: &[Prefix]) -> Self {
+    pub fn of(prefixes: &[IpNet]) -> Self {
         let family = |name, header, is_ipv4| {
-            let of_family = || (prefixes.iter()).filter(move |p| p.address.is_ipv4() == is_ipv4);
+            let of_family = || (prefixes.iter()).filter(move |p| p.addr().is_ipv4() == is_ipv4);
             Family {
                 name,
                 header,
-                all: of_family().any(|prefix| prefix.length == 0),
+                all: of_family().any(|prefix| prefix.prefix_len() == 0),
                 prefixes: of_family()
-                    .filter(|prefix| prefix.length > 0)
-                    .map(|prefix| format!("{}/{}", prefix.address, prefix.length))
+                    .filter(|prefix| prefix.prefix_len() > 0)
+                    .map(IpNet::to_string)
                     .collect(),
             }
         };

@@ -8,7 +8,7 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use midspan_linux::netlink::Prefix;
+use ipnet::IpNet;
 
 /// The largest number of pairs. New pairs replace the oldest.
 pub const LEFT_ALONE_LIMIT: usize = 1024;
@@ -22,9 +22,9 @@ pub(super) const SETS: [(&str, &str, &str); 2] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pair {
     /// Where clients are.
-    pub client: Prefix,
+    pub client: IpNet,
     /// Where servers are.
-    pub server: Prefix,
+    pub server: IpNet,
 }
 
 /// Pairs that are left alone, each until an instant.
@@ -39,7 +39,7 @@ impl LeftAlone {
             let Some(until) = now.checked_add(time) else {
                 continue;
             };
-            if pair.client.address.is_ipv4() != pair.server.address.is_ipv4() {
+            if pair.client.addr().is_ipv4() != pair.server.addr().is_ipv4() {
                 continue;
             }
             self.0.retain(|(other, _)| other != pair);
@@ -62,7 +62,7 @@ impl LeftAlone {
         let mut text = String::new();
         for (pair, until) in self.0.iter().filter(|(pair, _)| pairs.contains(pair)) {
             let [four, six] = SETS.map(|(set, ..)| set);
-            let set = if pair.client.address.is_ipv4() {
+            let set = if pair.client.addr().is_ipv4() {
                 four
             } else {
                 six
@@ -94,7 +94,7 @@ impl LeftAlone {
             let elements: Vec<String> = self
                 .0
                 .iter()
-                .filter(|(pair, _)| pair.client.address.is_ipv4() == (header == "ip"))
+                .filter(|(pair, _)| pair.client.addr().is_ipv4() == (header == "ip"))
                 .filter_map(|(pair, until)| {
                     let left = until.saturating_duration_since(now).as_millis();
                     (left > 0).then(|| format!("{} timeout {left}ms", text_of(pair)))
@@ -116,8 +116,7 @@ pub(super) fn rules(syn: &str) -> impl Iterator<Item = String> {
 }
 
 fn text_of(pair: &Pair) -> String {
-    let of = |prefix: &Prefix| format!("{}/{}", prefix.address, prefix.length);
-    format!("{} . {}", of(&pair.client), of(&pair.server))
+    format!("{} . {}", pair.client, pair.server)
 }
 
 #[cfg(test)]
@@ -125,16 +124,9 @@ mod tests {
     use super::*;
 
     fn pair(client: &str, server: &str) -> Pair {
-        let of = |text: &str| {
-            let (address, length) = text.split_once('/').unwrap();
-            Prefix {
-                address: address.parse().unwrap(),
-                length: length.parse().unwrap(),
-            }
-        };
         Pair {
-            client: of(client),
-            server: of(server),
+            client: client.parse().unwrap(),
+            server: server.parse().unwrap(),
         }
     }
 

@@ -53,7 +53,8 @@ use crate::claim::{Claim, Kind};
 use as_put::AsPut;
 use bypass::Bypass;
 use early_demux::EarlyDemux;
-use midspan_linux::netlink::{Netlink, NetlinkError, Prefix};
+use ipnet::IpNet;
+use midspan_linux::netlink::{Netlink, NetlinkError};
 use midspan_linux::nftables::RulesetWatch;
 use midspan_linux::nftables::{self, NftablesError};
 use midspan_linux::route_watch::RouteWatch;
@@ -311,7 +312,7 @@ impl Interception {
     ///
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
-    pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), InterceptionError> {
+    pub fn set_bypasses(&mut self, bypasses: Vec<IpNet>) -> Result<(), InterceptionError> {
         self.plan.bypasses = bypasses;
         self.put_rules()
     }

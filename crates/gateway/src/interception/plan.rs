@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::left_alone::LeftAlone;
 use crate::initial_window::MarkField;
-use midspan_linux::netlink::Prefix;
+use ipnet::IpNet;
 
 /// The names and numbers of Midspan's rules, routes and marks, chosen so that they do not collide
 /// with those of other programs.
@@ -69,7 +69,7 @@ pub struct Selection {
     /// Destination ports whose connections pass untouched.
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Servers and clients whose connections pass untouched.
-    pub except: Vec<Prefix>,
+    pub except: Vec<IpNet>,
     /// Further sockets of the listener.
     pub rungs: Vec<Rung>,
 }
@@ -97,7 +97,7 @@ pub struct Plan {
     /// Interfaces at which clients of earlier selections may still be. Their connections continue.
     pub more_interfaces: BTreeSet<String>,
     /// New connections from and to these hosts pass untouched.
-    pub bypasses: Vec<Prefix>,
+    pub bypasses: Vec<IpNet>,
     /// New connections between these pairs pass untouched for a while.
     pub left_alone: LeftAlone,
     /// Marks that sockets towards clients may have, in addition to [`Marks::client_leg`].

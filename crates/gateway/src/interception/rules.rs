@@ -421,11 +421,10 @@ impl Rules<'_> {
             }
         }
         for prefix in &selection.except {
-            let family = match prefix.address {
+            let family = match prefix.addr() {
                 IpAddr::V4(_) => "ip",
                 IpAddr::V6(_) => "ip6",
             };
-            let prefix = format!("{}/{}", prefix.address, prefix.length);
             chain = chain
                 .rule(format!("{family} daddr {prefix} return"))
                 .rule(format!("{family} saddr {prefix} return"));

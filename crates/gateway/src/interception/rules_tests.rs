@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::plan::{Marks, Place, Plan, Selection};
 use super::rules::{Machine, QueueWay, ruleset};
 use crate::initial_window::MarkField;
-use midspan_linux::netlink::Prefix;
 
 fn plan() -> Plan {
     Plan {
@@ -28,14 +27,8 @@ fn plan() -> Plan {
                 ports: vec![8000..=8100, 80..=80, 8101..=8200],
                 except_ports: vec![22..=22],
                 except: vec![
-                    Prefix {
-                        address: "192.0.2.0".parse().unwrap(),
-                        length: 24,
-                    },
-                    Prefix {
-                        address: "2001:db8::1".parse().unwrap(),
-                        length: 128,
-                    },
+                    "192.0.2.0/24".parse().unwrap(),
+                    "2001:db8::1/128".parse().unwrap(),
                 ],
             },
             Selection {
@@ -236,15 +229,11 @@ fn what_completes_a_watched_connection_is_shown_to_the_relay_once() {
 
 #[test]
 fn what_is_bypassed_is_asked_first() {
-    let prefix = |address: &str, length| Prefix {
-        address: address.parse().unwrap(),
-        length,
-    };
     let mut plan = plan();
     plan.bypasses = vec![
-        prefix("192.0.2.0", 24),
-        prefix("192.0.2.7", 32),
-        prefix("::", 0),
+        "192.0.2.0/24".parse().unwrap(),
+        "192.0.2.7/32".parse().unwrap(),
+        "::/0".parse().unwrap(),
     ];
     let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
     let machine = Machine {

@@ -75,7 +75,7 @@ fn forwarding(context: &Context<'_>) -> Vec<Finding> {
         let in_use = is_ipv4
             || addresses
                 .iter()
-                .any(|(interface, prefix)| match prefix.address {
+                .any(|(interface, prefix)| match prefix.addr() {
                     std::net::IpAddr::V6(six) => {
                         interfaces.contains(interface) && !six.is_unicast_link_local()
                     }

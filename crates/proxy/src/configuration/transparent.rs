@@ -1,14 +1,13 @@
 //! The keys of transparent listeners and of `[interception]`.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use midspan_document::{Located, Source, Spanned};
 use midspan_gateway::initial_window::MarkField;
 use midspan_gateway::interception::Place;
-use midspan_linux::netlink::Prefix;
+use midspan_linux::netlink;
 use midspan_policy::Handshake;
 use midspan_policy::learned_start::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, windows};
 use midspan_units::{Probability, TimeSpan};
@@ -31,7 +30,7 @@ pub struct Transparent {
     /// Destination ports that pass untouched.
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Servers and clients whose connections pass untouched.
-    pub except: Vec<Prefix>,
+    pub except: Vec<IpNet>,
 }
 
 /// How connections of a transparent listener are admitted at their SYN.
@@ -463,7 +462,7 @@ impl<'de> Deserialize<'de> for Ports {
 
 /// An entry of `except`: an address, or a prefix.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hosts(pub Prefix);
+pub(super) struct Hosts(pub IpNet);
 
 impl<'de> Deserialize<'de> for Hosts {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -477,14 +476,12 @@ impl<'de> Deserialize<'de> for Hosts {
             }
 
             fn visit_str<E: de::Error>(self, text: &str) -> Result<Hosts, E> {
-                prefix(text)
-                    .map(|prefix| Hosts(prefix.into()))
-                    .ok_or_else(|| {
-                        E::custom(format_args!(
-                            "\"{text}\" is not an address or prefix: write \"192.0.2.1\", \
+                prefix(text).map(Hosts).ok_or_else(|| {
+                    E::custom(format_args!(
+                        "\"{text}\" is not an address or prefix: write \"192.0.2.1\", \
                          \"192.0.2.0/24\" or \"2001:db8::/32\"; names are not looked up"
-                        ))
-                    })
+                    ))
+                })
             }
         }
 
@@ -494,8 +491,5 @@ impl<'de> Deserialize<'de> for Hosts {
 
 /// An address, or a prefix.
 pub(crate) fn prefix(text: &str) -> Option<IpNet> {
-    let Some((address, length)) = text.split_once('/') else {
-        return text.parse::<IpAddr>().ok().map(IpNet::from);
-    };
-    IpNet::new(address.parse().ok()?, length.parse().ok()?).ok()
+    netlink::prefix(text).ok()
 }

@@ -1,11 +1,8 @@
 //! Carries out an operator's commands.
 
-use std::net::IpAddr;
-
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_linux::connection_tracking::Occupancy;
-use midspan_linux::netlink::Prefix;
 use midspan_relay::kick::Target;
 use tracing::{info, warn};
 
@@ -84,7 +81,7 @@ impl Supervisor {
     fn list(&self) -> Answer {
         Answer {
             ok: true,
-            bypasses: Some(self.bypasses.iter().map(text).collect()),
+            bypasses: Some(self.bypasses.iter().map(IpNet::to_string).collect()),
             notes: self.bypass_notes(),
             ..Answer::default()
         }
@@ -128,7 +125,7 @@ impl Supervisor {
             self.bypasses = bypasses;
             return Answer::error(format!("the rules cannot be changed yet: {error}"));
         }
-        let names: Vec<String> = bypasses.iter().map(text).collect();
+        let names: Vec<String> = bypasses.iter().map(IpNet::to_string).collect();
         info!(bypasses = names.join(" "), "bypass changed");
         self.bypasses = bypasses;
         let kept = match &self.kept_bypasses {
@@ -182,7 +179,7 @@ impl Supervisor {
             late_threads: self.late.iter().map(late_thread).collect(),
             log_lines_lost: midspan_log::lost(),
             listeners: self.configuration.listeners.iter().map(listener).collect(),
-            bypasses: self.bypasses.iter().map(text).collect(),
+            bypasses: self.bypasses.iter().map(IpNet::to_string).collect(),
             connection_tracking: self.connection_tracking(),
             notices: self.notices(),
         }
@@ -289,7 +286,7 @@ fn listener(listener: &Listener) -> ListenerStatus {
 }
 
 /// The prefixes that an earlier run had bypassed, and the file in which they are kept.
-pub(super) fn kept_bypasses(state: Option<&State>) -> (Vec<Prefix>, Option<KeptBypasses>) {
+pub(super) fn kept_bypasses(state: Option<&State>) -> (Vec<IpNet>, Option<KeptBypasses>) {
     let Some(state) = state else {
         return (Vec::new(), None);
     };
@@ -305,10 +302,10 @@ pub(super) fn kept_bypasses(state: Option<&State>) -> (Vec<Prefix>, Option<KeptB
             return (Vec::new(), state.bypasses().ok());
         }
     };
-    let mut prefixes: Vec<Prefix> = lines.iter().filter_map(|line| parse(line)).collect();
+    let mut prefixes: Vec<IpNet> = lines.iter().filter_map(|line| parse(line)).collect();
     prefixes.truncate(BYPASS_LIMIT);
     if !prefixes.is_empty() {
-        let names: Vec<String> = prefixes.iter().map(text).collect();
+        let names: Vec<String> = prefixes.iter().map(IpNet::to_string).collect();
         warn!(
             bypasses = names.join(" "),
             "new connections of these prefixes pass untouched, as before this start; `midspan \
@@ -318,12 +315,8 @@ pub(super) fn kept_bypasses(state: Option<&State>) -> (Vec<Prefix>, Option<KeptB
     (prefixes, Some(kept))
 }
 
-fn everything() -> Vec<Prefix> {
-    let all = |address: IpAddr| Prefix { address, length: 0 };
-    vec![
-        all(std::net::Ipv4Addr::UNSPECIFIED.into()),
-        all(std::net::Ipv6Addr::UNSPECIFIED.into()),
-    ]
+fn everything() -> Vec<IpNet> {
+    vec![Ipv4Net::default().into(), Ipv6Net::default().into()]
 }
 
 /// The number of a session, or a prefix.
@@ -331,21 +324,12 @@ fn kick_target(text: &str) -> Option<Target> {
     if let Ok(session) = text.parse() {
         return Some(Target::Session(session));
     }
-    Some(Target::Prefix(network(text)?.into()))
-}
-
-/// A prefix for the rules.
-fn parse(text: &str) -> Option<Prefix> {
-    network(text).map(Prefix::from)
+    Some(Target::Prefix(parse(text)?.into()))
 }
 
 /// A prefix; the bits behind its length are cleared.
-fn network(text: &str) -> Option<IpNet> {
+fn parse(text: &str) -> Option<IpNet> {
     prefix(text).map(|prefix| prefix.trunc())
-}
-
-fn text(prefix: &Prefix) -> String {
-    format!("{}/{}", prefix.address, prefix.length)
 }
 
 #[cfg(test)]
@@ -354,7 +338,7 @@ mod tests {
 
     #[test]
     fn a_prefix_loses_the_bits_behind_it() {
-        let of = |written: &str| parse(written).as_ref().map(text);
+        let of = |written: &str| parse(written).as_ref().map(IpNet::to_string);
         assert_eq!(of("192.0.2.77/24").as_deref(), Some("192.0.2.0/24"));
         assert_eq!(of("192.0.2.77").as_deref(), Some("192.0.2.77/32"));
         assert_eq!(of("10.0.0.1/0").as_deref(), Some("0.0.0.0/0"));

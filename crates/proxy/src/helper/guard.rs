@@ -7,8 +7,8 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_gateway::interception::{Interception, Pair, Plan};
-use midspan_linux::netlink::Prefix;
 use tracing::{info, warn};
 
 use super::firewall::Firewall;
@@ -169,7 +169,7 @@ impl Guard {
     ///
     /// # Errors
     /// The rules could not be changed; it is tried again.
-    pub fn set_bypasses(&mut self, bypasses: Vec<Prefix>) -> Result<(), Error> {
+    pub fn set_bypasses(&mut self, bypasses: Vec<IpNet>) -> Result<(), Error> {
         self.change_now(Change::Bypasses(bypasses))
     }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
+use ipnet::IpNet;
 use midspan_gateway::initial_window::{InitialWindows, MarkedRoute};
 use midspan_gateway::interception::{
     self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
 };
-use midspan_linux::netlink::Prefix;
 use midspan_linux::raw_packet::RawSocket;
 use midspan_relay::profile::{self, SegmentMarks};
 use midspan_relay::{ListenerMarks, OpeningLimits};
@@ -159,7 +159,7 @@ impl<'a> Marking<'a> {
 
     /// The plan of interception; `open` has the addresses of the listeners. `earlier` interfaces
     /// may still have connections.
-    pub fn plan(&self, open: &[Open], earlier: &BTreeSet<String>, bypasses: &[Prefix]) -> Plan {
+    pub fn plan(&self, open: &[Open], earlier: &BTreeSet<String>, bypasses: &[IpNet]) -> Plan {
         let selections = self.configuration.transparent();
         let selections = selections.map(|(listener, transparent)| {
             let port = |ipv4: bool, window: Option<u32>| {

@@ -58,8 +58,8 @@ impl Supervisor {
         self.left_alone_at = Some(now);
         for Pair { client, server } in &pairs {
             info!(
-                client = %client.address,
-                server = format!("{}/{}", server.address, server.length),
+                client = %client.addr(),
+                %server,
                 %time,
                 "splitting does not help here: new connections pass untouched for a while"
             );
@@ -79,10 +79,7 @@ fn pair(route: &Route) -> Option<Pair> {
     if is_ipv4(client) != is_ipv4(server) || !is_host(client) || !is_host(server) {
         return None;
     }
-    Some(Pair {
-        client: client.into(),
-        server: server.into(),
-    })
+    Some(Pair { client, server })
 }
 
 #[cfg(test)]
@@ -97,8 +94,7 @@ mod tests {
                 server: server.parse().unwrap(),
             };
             let Pair { client, server } = pair(&route)?;
-            let text = |of: midspan_linux::netlink::Prefix| format!("{}/{}", of.address, of.length);
-            Some((text(client), text(server)))
+            Some((client.to_string(), server.to_string()))
         };
         let found = of("192.0.2.1", "198.51.100.7").unwrap();
         assert_eq!(found, ("192.0.2.1/32".into(), "198.51.100.0/24".into()));

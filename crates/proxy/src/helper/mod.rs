@@ -31,10 +31,10 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use ipnet::IpNet;
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
-use midspan_linux::netlink::Prefix;
 use midspan_linux::user_map::UserMap;
 use midspan_policy::LegStart;
 use midspan_relay::{OpenListener, leg_options};
@@ -347,7 +347,7 @@ fn install_interception(
     configuration: &Configuration,
     marking: &Marking<'_>,
     open: &[Open],
-    bypasses: &[Prefix],
+    bypasses: &[IpNet],
 ) -> Result<Option<(Interception, Firewall)>, Error> {
     if configuration.transparent().next().is_none() {
         return Ok(None);

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_gateway::interception::survey::ForeignRule;
 use midspan_gateway::interception::{Interception, InterceptionError, Pair, Plan};
-use midspan_linux::netlink::Prefix;
 use tracing::warn;
 
 use super::firewall::Firewall;
@@ -34,7 +34,7 @@ pub(super) enum Change {
     /// Sets the rules of this plan.
     Plan(Box<Plan>),
     /// New connections from and to these hosts pass untouched.
-    Bypasses(Vec<Prefix>),
+    Bypasses(Vec<IpNet>),
     /// New connections between these pairs also pass untouched, for this time.
     LeaveAlone(Vec<Pair>, Duration),
 }

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::Accounting;
-use midspan_linux::netlink::Prefix;
 use midspan_relay::kick::Kicked;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -74,7 +74,7 @@ pub(super) struct Supervisor {
     pub open: Vec<Open>,
     /// Interfaces of transparent listeners, also of removed ones.
     pub interfaces: BTreeSet<String>,
-    pub bypasses: Vec<Prefix>,
+    pub bypasses: Vec<IpNet>,
     /// The file in which bypassed prefixes outlive this process.
     pub kept_bypasses: Option<KeptBypasses>,
     /// Why they are not kept.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use midspan_linux::netlink::{Netlink, Prefix};
+use midspan_linux::netlink::Netlink;
 use midspan_testbed::program::Launch;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -52,13 +52,10 @@ fn switch(network: &Network, on: bool) {
         .gateway
         .run(|| {
             let netlink = Netlink::open().unwrap();
-            for (interface, address) in [("acc", "fd01::1"), ("wan", "fd02::1")] {
-                let address = address.parse().unwrap();
-                let prefix = Prefix {
-                    address,
-                    length: 64,
-                };
-                netlink.add_address(interface, prefix).unwrap();
+            for (interface, address) in [("acc", "fd01::1/64"), ("wan", "fd02::1/64")] {
+                netlink
+                    .add_address(interface, address.parse().unwrap())
+                    .unwrap();
             }
         })
         .unwrap();

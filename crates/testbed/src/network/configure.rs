@@ -99,7 +99,7 @@ pub trait Configure {
             .iter()
             .zip(super::numbered(number, host))
         {
-            self.add_route(everything, Some(gateway.address), interface)?;
+            self.add_route(everything, Some(gateway.addr()), interface)?;
         }
         Ok(())
     }

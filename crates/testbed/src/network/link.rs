@@ -2,9 +2,9 @@
 
 use std::os::fd::AsFd;
 
+use ipnet::IpNet;
 use midspan_linux::ethtool;
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_linux::netlink::Prefix;
 
 use super::{Configure, NetworkError, ToPrefix, numbered};
 
@@ -12,7 +12,7 @@ use super::{Configure, NetworkError, ToPrefix, numbered};
 pub struct End<'a> {
     node: &'a NetworkNamespace,
     name: String,
-    addresses: Vec<Result<Prefix, NetworkError>>,
+    addresses: Vec<Result<IpNet, NetworkError>>,
     link_address: Option<[u8; 6]>,
     mtu: Option<u32>,
     has_offloads: bool,
@@ -95,9 +95,9 @@ impl<'a> End<'a> {
     /// the kernel refuses it where the family is switched off.
     fn give_addresses(
         &self,
-        own: &[Prefix],
+        own: &[IpNet],
         other: &Self,
-        others: &[Prefix],
+        others: &[IpNet],
     ) -> Result<(), NetworkError> {
         let (name, own) = (self.name.clone(), own.to_vec());
         let mut others = others.to_vec();
@@ -109,7 +109,7 @@ impl<'a> End<'a> {
             }
             if let Some(link_address) = link_address {
                 for other in others {
-                    netlink.add_neighbour(&name, other.address, link_address)?;
+                    netlink.add_neighbour(&name, other.addr(), link_address)?;
                 }
             }
             Ok(())
@@ -117,8 +117,8 @@ impl<'a> End<'a> {
     }
 }
 
-fn is_same_family(one: &Prefix, other: &Prefix) -> bool {
-    one.address.is_ipv4() == other.address.is_ipv4()
+fn is_same_family(one: &IpNet, other: &IpNet) -> bool {
+    one.addr().is_ipv4() == other.addr().is_ipv4()
 }
 
 /// A link that is to be made.
@@ -142,7 +142,7 @@ impl<'a> Link<'a> {
     pub fn make(self) -> Result<(), NetworkError> {
         let [mut one, mut other] = self.ends;
         let addresses = [&mut one, &mut other]
-            .map(|end| -> Result<Vec<Prefix>, NetworkError> { end.addresses.drain(..).collect() });
+            .map(|end| -> Result<Vec<IpNet>, NetworkError> { end.addresses.drain(..).collect() });
         let [own, others] = addresses;
         let (own, others) = (own?, others?);
         let namespace = other.node.as_fd().try_clone_to_owned();

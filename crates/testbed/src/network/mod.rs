@@ -24,8 +24,9 @@ mod usable;
 use std::io;
 use std::net::{AddrParseError, IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use midspan_linux::namespace::NamespaceError;
-use midspan_linux::netlink::{NetlinkError, Prefix, PrefixError};
+use midspan_linux::netlink::{self, NetlinkError, PrefixError};
 use midspan_linux::nftables::NftablesError;
 use thiserror::Error;
 
@@ -82,50 +83,51 @@ pub enum NetworkError {
 /// The addresses of host `host` on link `number`, one of each family: `10.number.0.host/24` and
 /// `fd00 + number::host/64`. Tests and suites with many links number their links so.
 #[must_use]
-pub fn numbered(number: u8, host: u8) -> [Prefix; 2] {
+pub fn numbered(number: u8, host: u8) -> [IpNet; 2] {
     let four = Ipv4Addr::new(10, number, 0, host);
     let six = Ipv6Addr::new(0xfd00 + u16::from(number), 0, 0, 0, 0, 0, 0, host.into());
-    let (four, six) = (IpAddr::from(four), IpAddr::from(six));
-    let prefix = |address, length| Prefix { address, length };
-    [prefix(four, 24), prefix(six, 64)]
+    [
+        Ipv4Net::new_assert(four, 24).into(),
+        Ipv6Net::new_assert(six, 64).into(),
+    ]
 }
 
-/// What may stand for an address with the length of its prefix: a [`Prefix`], or a text such as
+/// What may stand for an address with the length of its prefix: an [`IpNet`], or a text such as
 /// `10.1.0.2/24`. Without a length the prefix is the address alone.
 pub trait ToPrefix {
     /// The prefix.
     ///
     /// # Errors
     /// The text is none.
-    fn to_prefix(&self) -> Result<Prefix, NetworkError>;
+    fn to_prefix(&self) -> Result<IpNet, NetworkError>;
 }
 
-impl ToPrefix for Prefix {
-    fn to_prefix(&self) -> Result<Prefix, NetworkError> {
+impl ToPrefix for IpNet {
+    fn to_prefix(&self) -> Result<IpNet, NetworkError> {
         Ok(*self)
     }
 }
 
 impl ToPrefix for IpAddr {
-    fn to_prefix(&self) -> Result<Prefix, NetworkError> {
-        Ok(Prefix::of_host(*self))
+    fn to_prefix(&self) -> Result<IpNet, NetworkError> {
+        Ok(IpNet::from(*self))
     }
 }
 
 impl ToPrefix for str {
-    fn to_prefix(&self) -> Result<Prefix, NetworkError> {
-        Ok(self.parse()?)
+    fn to_prefix(&self) -> Result<IpNet, NetworkError> {
+        Ok(netlink::prefix(self)?)
     }
 }
 
 impl ToPrefix for String {
-    fn to_prefix(&self) -> Result<Prefix, NetworkError> {
+    fn to_prefix(&self) -> Result<IpNet, NetworkError> {
         self.as_str().to_prefix()
     }
 }
 
 impl<T: ToPrefix + ?Sized> ToPrefix for &T {
-    fn to_prefix(&self) -> Result<Prefix, NetworkError> {
+    fn to_prefix(&self) -> Result<IpNet, NetworkError> {
         (**self).to_prefix()
     }
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::packets::Addresses;
 use crate::interception::plan::Selection;
-use midspan_linux::netlink::Prefix;
+use ipnet::IpNet;
 
 /// Servers to which no connection is opened: one of a documentation range, and an ordinary one for
 /// firewalls that refuse such ranges.
@@ -27,7 +27,7 @@ const CLIENTS: (IpAddr, IpAddr) = (
 );
 
 /// Addresses that clients at the interfaces of a listener could have, of both families.
-pub fn clients(selection: &Selection, addresses: &[(String, Prefix)]) -> (IpAddr, IpAddr) {
+pub fn clients(selection: &Selection, addresses: &[(String, IpNet)]) -> (IpAddr, IpAddr) {
     let is_named = |interface: &str| {
         selection
             .interfaces
@@ -40,7 +40,7 @@ pub fn clients(selection: &Selection, addresses: &[(String, Prefix)]) -> (IpAddr
     let find = |ipv4: bool| {
         addresses
             .iter()
-            .filter(|(interface, prefix)| is_named(interface) && prefix.address.is_ipv4() == ipv4)
+            .filter(|(interface, prefix)| is_named(interface) && prefix.addr().is_ipv4() == ipv4)
             .find_map(|(_, prefix)| neighbour(*prefix))
     };
     (
@@ -51,10 +51,10 @@ pub fn clients(selection: &Selection, addresses: &[(String, Prefix)]) -> (IpAddr
 
 /// Another address of the same network; `None` for a network of one address, and for link-local
 /// addresses.
-pub fn neighbour(prefix: Prefix) -> Option<IpAddr> {
-    match prefix.address {
+pub fn neighbour(prefix: IpNet) -> Option<IpAddr> {
+    match prefix.addr() {
         IpAddr::V4(own) => {
-            let hosts = u32::MAX.checked_shr(prefix.length.into())?;
+            let hosts = u32::MAX.checked_shr(prefix.prefix_len().into())?;
             let own = u32::from(own);
             [2, 3, 1, 4]
                 .into_iter()
@@ -68,7 +68,7 @@ pub fn neighbour(prefix: Prefix) -> Option<IpAddr> {
         IpAddr::V6(own) if own.is_unicast_link_local() => None,
         IpAddr::V6(own) => {
             let other = Ipv6Addr::from(u128::from(own) ^ 0x7700);
-            (prefix.length <= 112).then_some(other.into())
+            (prefix.prefix_len() <= 112).then_some(other.into())
         }
     }
 }

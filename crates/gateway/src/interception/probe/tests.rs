@@ -5,7 +5,7 @@ use super::packets::Addresses;
 use super::table::Stage;
 use super::verdict::{At, Reach};
 use super::*;
-use midspan_linux::netlink::Prefix;
+use ipnet::IpNet;
 
 fn case(kind: Kind, selection: usize) -> Case {
     Case {
@@ -110,10 +110,7 @@ fn a_neighbour_is_of_the_same_network() {
         ("fe80::1", 64, None),
         ("fd01::1", 128, None),
     ] {
-        let prefix = Prefix {
-            address: own.parse().unwrap(),
-            length,
-        };
+        let prefix = IpNet::new(own.parse().unwrap(), length).unwrap();
         assert_eq!(
             neighbour(prefix),
             expected.map(|text| text.parse().unwrap()),

@@ -172,21 +172,6 @@ impl Netlink {
         )
     }
 
-    /// Moves an interface into another network namespace.
-    pub fn move_interface(
-        &self,
-        name: &str,
-        namespace: BorrowedFd<'_>,
-    ) -> Result<(), NetlinkError> {
-        let message = LinkUnspec::new_with_name(name)
-            .setns_by_fd(namespace.as_raw_fd())
-            .build();
-        self.request(
-            || format!("move interface {name} to its network namespace"),
-            async |handle| handle.link().set(message).execute().await,
-        )
-    }
-
     /// Makes a pair of virtual Ethernet interfaces (veth(4)): `name` here, `peer` in another network
     /// namespace. The name `peer` need not be free here.
     pub fn add_veth_into(

@@ -161,12 +161,6 @@ impl Table {
         }
     }
 
-    /// Number of rows, without the headings.
-    #[must_use]
-    pub fn row_count(&self) -> usize {
-        self.rows.len()
-    }
-
     /// The table as text, with footnotes below, and a final line break.
     ///
     /// With a width (in characters, see [`stdout_width`]), lines are broken between words to fit.

@@ -176,9 +176,6 @@ pub fn figure_10_network() -> (Probability, TimeSpan) {
     (probability(0.01), TimeSpan::from_milliseconds(50))
 }
 
-/// The receive buffers of Fig. 11 here: 64 KB, six times the need of the leg.
-pub const FIGURE_11_RECEIVE_BUFFER: ByteSize = ByteSize::from_bytes(64_000);
-
 /// The throughput of one network of Figs 9–11 alone: the "about 800 kbit/s" of §IV.
 #[must_use]
 pub fn expected_throughput() -> Throughput {

@@ -230,12 +230,6 @@ impl Scenario {
         self.nodes.get(node.0).map(String::as_str)
     }
 
-    /// The name of a link.
-    #[must_use]
-    pub fn link_name(&self, link: LinkId) -> Option<&str> {
-        self.links.get(link.0).map(|link| link.name.as_str())
-    }
-
     /// The flows.
     #[must_use]
     pub fn flows(&self) -> &[Flow] {

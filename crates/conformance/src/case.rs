@@ -1,5 +1,7 @@
 //! The type of a case.
 
+use wildmatch::WildMatch;
+
 use crate::error::Played;
 use crate::proxies::Conditions;
 use crate::stage::Stage;
@@ -77,32 +79,7 @@ impl Case {
 /// Whether a name fits a pattern in which `*` stands for any text and `?` for any character.
 #[must_use]
 pub fn fits(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), name.chars().collect());
-    // Where to try again after a mismatch: the pattern behind the last star, and the end of the
-    // text that this star covers so far.
-    let mut star: Option<(usize, usize)> = None;
-    let (mut at, mut position) = (0, 0);
-    while position < name.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at + 1, position));
-                at += 1;
-            }
-            Some(&c) if c == '?' || c == name[position] => {
-                at += 1;
-                position += 1;
-            }
-            _ => match &mut star {
-                Some((behind, taken)) => {
-                    *taken += 1;
-                    (at, position) = (*behind, *taken);
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|c| *c == '*')
+    WildMatch::new(pattern).matches(name)
 }
 
 #[cfg(test)]

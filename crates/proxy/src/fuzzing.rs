@@ -59,7 +59,7 @@ pub fn control_socket(received: &[u8]) {
             return;
         };
         if let Some(named) = named.as_deref().and_then(prefix) {
-            let text = format!("{}/{}", named.address, named.length);
+            let text = format!("{}/{}", named.addr(), named.prefix_len());
             assert_eq!(prefix(&text), Some(named));
         }
     } else if received.len() >= REQUEST_LIMIT {

@@ -36,8 +36,8 @@ fn all(found: impl IntoIterator<Item = Measured>) {
     for measured in found {
         sound(&measured);
         for rate in [None, BitRate::from_bits_per_second(8_000_000)] {
-            if let Ok(way) = measured.way(rate) {
-                assert_eq!(way.nodes.len(), measured.stretches.len() + 1);
+            if let Ok(data_path) = measured.data_path(rate) {
+                assert_eq!(data_path.nodes.len(), measured.stretches.len() + 1);
             }
         }
     }

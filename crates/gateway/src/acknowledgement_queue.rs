@@ -62,7 +62,7 @@ pub enum RulesError {
 
 /// How the rules put packets into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum QueueMethod {
     Statement,
     Target,
 }
@@ -122,27 +122,27 @@ impl AcknowledgementRules {
     /// # Errors
     /// See [`RulesError`].
     pub fn install(&self) -> Result<(), RulesError> {
-        match self.install_by(Way::Statement) {
+        match self.install_by(QueueMethod::Statement) {
             Ok(()) => Ok(()),
             Err(statement) => self
-                .install_by(Way::Target)
+                .install_by(QueueMethod::Target)
                 .map_err(|target| RulesError::NoQueue { statement, target }),
         }
     }
 
-    fn install_by(&self, way: Way) -> io::Result<()> {
+    fn install_by(&self, method: QueueMethod) -> io::Result<()> {
         let table = self.table();
         transaction(|request| {
             for family in FAMILIES {
                 delete_table(request, family, &table, COMMENT);
                 new_table(request, family, &table, COMMENT);
                 new_chain(request, family, &table, hook::POSTROUTING, PRIORITY);
-                new_rule(request, family, &table, |rule| self.rule(rule, way));
+                new_rule(request, family, &table, |rule| self.rule(rule, method));
             }
         })
     }
 
-    fn rule(&self, rule: &mut Attributes<'_>, way: Way) {
+    fn rule(&self, rule: &mut Attributes<'_>, method: QueueMethod) {
         let mut name = [0; NAME_LIMIT];
         for (to, from) in name.iter_mut().zip(self.interface.bytes()) {
             *to = from;
@@ -157,9 +157,9 @@ impl AcknowledgementRules {
         if self.first {
             set_meta(rule, meta::PRIORITY, ACK_FIRST);
         }
-        match way {
-            Way::Statement => queue_by_statement(rule, self.queue),
-            Way::Target => queue_by_target(rule, self.queue),
+        match method {
+            QueueMethod::Statement => queue_by_statement(rule, self.queue),
+            QueueMethod::Target => queue_by_target(rule, self.queue),
         }
     }
 

@@ -29,7 +29,7 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{Domain, Socket, Type};
-use two_namespaces::{LIMIT, connect, listener, place, two_namespaces};
+use two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 
 fn windows() -> BTreeSet<u32> {
     [77, 200].into()
@@ -38,7 +38,7 @@ fn windows() -> BTreeSet<u32> {
 /// A second process of this program, started in the test's namespace. It is killed before it cleans
 /// up.
 const COMMANDS: &[Command] = &[("leave-behind", |_| {
-    let installed = InitialWindows::install(place(), &windows()).unwrap();
+    let installed = InitialWindows::install(numbers(), &windows()).unwrap();
     std::mem::forget(installed);
     std::process::exit(0);
 })];
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
 
 fn install(proxy: &NetworkNamespace) -> Result<InitialWindows, InitialWindowError> {
     proxy
-        .run(|| InitialWindows::install(place(), &windows()))
+        .run(|| InitialWindows::install(numbers(), &windows()))
         .unwrap()
 }
 
@@ -522,7 +522,7 @@ fn a_table_in_use_is_refused() {
 fn too_many_windows_are_refused() {
     let (proxy, _client) = &two_namespaces();
     let refused = proxy
-        .run(|| InitialWindows::install(place(), &(1..=16).collect()).err())
+        .run(|| InitialWindows::install(numbers(), &(1..=16).collect()).err())
         .unwrap();
     assert_eq!(
         refused.map(|error| error.to_string()).as_deref(),

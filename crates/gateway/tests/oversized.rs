@@ -19,7 +19,7 @@ use midspan_linux::nftables;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
 use midspan_linux::tcp::{self, Repair};
 use midspan_testbed::{KernelTests, kernel_test, skip, skip_part};
-use two_namespaces::{LIMIT, connect, listener, place, two_namespaces};
+use two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 
 /// Data of an oversized segment in three fragments of 1,500 bytes (Hasegawa §6.4).
 const THREE_FRAGMENTS: u16 = 4420;
@@ -57,7 +57,7 @@ fn pair(proxy: &NetworkNamespace, client: &NetworkNamespace) -> (TcpStream, TcpS
 fn prepare(proxy: &NetworkNamespace, accepted: &TcpStream) -> (InitialWindows, u32) {
     let wanted = BTreeSet::from([(0, route(THREE_FRAGMENTS))]);
     let installed = proxy
-        .run(move || InitialWindows::install_groups(place(), &wanted).unwrap())
+        .run(move || InitialWindows::install_groups(numbers(), &wanted).unwrap())
         .unwrap();
     let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
     let repair = Repair {

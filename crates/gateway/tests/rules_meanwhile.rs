@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use midspan_gateway::acknowledgement_queue::{AcknowledgementRules, LONGEST};
 use midspan_gateway::initial_window::MarkField;
-use midspan_gateway::interception::{Interception, LeftAlone, Place, Plan, Selection};
+use midspan_gateway::interception::{
+    Interception, InterceptionNumbers, LeftAlone, Plan, Selection,
+};
 use midspan_linux::netlink::Netlink;
 use midspan_linux::nftables::Generation::OthersChanged;
 use midspan_linux::nftables::{self, NftablesError};
@@ -59,7 +61,7 @@ fn rules_of_ack_thinning_are_one_change() {
 #[kernel_test]
 fn rules_of_interception_are_known_once_they_are_set() {
     Netlink::open().unwrap().set_up("lo").unwrap();
-    let place = Place {
+    let numbers = InterceptionNumbers {
         table: "midspan".to_owned(),
         marks: MarkField::new(0x0f00_0000).unwrap(),
         routing_table: 7701,
@@ -79,7 +81,7 @@ fn rules_of_interception_are_known_once_they_are_set() {
         rungs: Vec::new(),
     };
     let plan = Plan {
-        place,
+        numbers,
         selections: vec![selection],
         more_interfaces: std::iter::empty().collect(),
         bypasses: Vec::new(),

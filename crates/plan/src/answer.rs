@@ -1,5 +1,5 @@
 //! The analysis of a way with certain proxies: throughput, legs, completion times. (A *way* is a
-//! unidirectional path: see [`Way`].)
+//! unidirectional path: see [`DataPath`].)
 
 use midspan_model::completion::{self, Start};
 use midspan_model::leg::Limit;
@@ -7,7 +7,7 @@ use midspan_model::overlay::{self, Analysis, ChainedLeg, Outcome};
 use midspan_units::ByteSize;
 
 use crate::PlanError;
-use crate::way::{ProxyOnWay, Way};
+use crate::data_path::{DataPath, ProxyOnPath};
 
 /// The transfer sizes for which completion times are computed.
 pub const SIZES: [ByteSize; 3] = [
@@ -22,7 +22,7 @@ pub struct Answer {
     /// Whether the data goes from client to server.
     pub upload: bool,
     /// The proxies.
-    pub proxies: Vec<ProxyOnWay>,
+    pub proxies: Vec<ProxyOnPath>,
     /// The legs, in order from the sender of the data.
     pub legs: Vec<ChainedLeg>,
     /// The names of the legs: "server to gateway".
@@ -40,22 +40,22 @@ impl Answer {
     ///
     /// # Errors
     /// A position is no node between the two hosts, or the positions do not rise.
-    pub fn new(way: &Way, proxies: &[ProxyOnWay]) -> Result<Self, PlanError> {
-        let legs = way.legs(proxies)?;
+    pub fn new(data_path: &DataPath, proxies: &[ProxyOnPath]) -> Result<Self, PlanError> {
+        let legs = data_path.legs(proxies)?;
         let outcome = overlay::analyse(&legs, &Analysis::default())?;
-        let initial_windows = way.initial_windows(proxies);
-        let completion =
-            SIZES.map(|size| completion_time(way.upload, &legs, &initial_windows, &outcome, size));
-        let node = |position: usize| way.nodes.get(position).cloned().unwrap_or_default();
+        let initial_windows = data_path.initial_windows(proxies);
+        let completion = SIZES
+            .map(|size| completion_time(data_path.upload, &legs, &initial_windows, &outcome, size));
+        let node = |position: usize| data_path.nodes.get(position).cloned().unwrap_or_default();
         let mut ends: Vec<usize> = vec![0];
         ends.extend(proxies.iter().map(|proxy| proxy.position));
-        ends.push(way.links.len());
+        ends.push(data_path.links.len());
         let leg_names = ends
             .windows(2)
             .map(|pair| format!("{} to {}", node(pair[0]), node(pair[1])))
             .collect();
         Ok(Self {
-            upload: way.upload,
+            upload: data_path.upload,
             proxies: proxies.to_vec(),
             legs,
             leg_names,

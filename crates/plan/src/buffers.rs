@@ -5,8 +5,8 @@ use midspan_model::overlay::Analysis;
 use midspan_units::ByteSize;
 
 use crate::PlanError;
+use crate::data_path::DataPath;
 use crate::proxy_advice::KNEE;
-use crate::way::Way;
 
 /// The smallest size of the curve in bytes, and the number of sizes: each is √2 times the previous
 /// one, up to 64 MiB.
@@ -26,11 +26,13 @@ pub struct BufferCurve {
 ///
 /// # Errors
 /// The way has no proxy.
-pub fn buffers(way: &Way) -> Result<BufferCurve, PlanError> {
-    if way.proxies.is_empty() {
-        return Err(PlanError::NoProxy { ends: way.name() });
+pub fn buffers(data_path: &DataPath) -> Result<BufferCurve, PlanError> {
+    if data_path.proxies.is_empty() {
+        return Err(PlanError::NoProxy {
+            ends: data_path.name(),
+        });
     }
-    let legs = way.split()?;
+    let legs = data_path.split()?;
     let sizes: Vec<ByteSize> = (0..POINTS)
         .map(|step| {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // At most 64 MiB.

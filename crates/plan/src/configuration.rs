@@ -15,12 +15,12 @@ impl Plan {
     #[must_use]
     pub fn configuration(&self, node: &str) -> Option<String> {
         let mut legs: Option<(LegSettings, LegSettings)> = None;
-        for way in &self.ways {
-            let Some(advice) = way.advice.iter().find(|advice| advice.node == node) else {
+        for data_path in &self.data_paths {
+            let Some(advice) = data_path.advice.iter().find(|advice| advice.node == node) else {
                 continue;
             };
             let settings = &advice.settings;
-            let (client, server) = if way.way.upload {
+            let (client, server) = if data_path.data_path.upload {
                 (&settings.inbound, &settings.outbound)
             } else {
                 (&settings.outbound, &settings.inbound)
@@ -48,7 +48,11 @@ impl Plan {
     #[must_use]
     pub fn proxies(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
-        for advice in self.ways.iter().flat_map(|way| &way.advice) {
+        for advice in self
+            .data_paths
+            .iter()
+            .flat_map(|data_path| &data_path.advice)
+        {
             if !names.contains(&advice.node.as_str()) {
                 names.push(&advice.node);
             }

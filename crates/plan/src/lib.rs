@@ -16,6 +16,7 @@
 mod answer;
 mod buffers;
 mod configuration;
+mod data_path;
 mod error;
 pub mod measured;
 mod place;
@@ -23,12 +24,11 @@ mod plan;
 mod proxy_advice;
 mod records;
 mod text;
-mod way;
 
 pub use answer::{Answer, SIZES, limit_name};
 pub use buffers::{BufferCurve, buffers};
+pub use data_path::{DataPath, ProxyOnPath, RECEIVE_WINDOW, SEND_BUFFER};
 pub use error::PlanError;
 pub use place::{Along, along, at, place};
-pub use plan::{Plan, WayPlan};
+pub use plan::{DataPathPlan, Plan};
 pub use proxy_advice::{Acks, KNEE, Pacing, ProxyAdvice, advise};
-pub use way::{ProxyOnWay, RECEIVE_WINDOW, SEND_BUFFER, Way};

@@ -8,7 +8,7 @@ use midspan_units::{Probability, TimeSpan};
 
 use crate::PlanError;
 use crate::answer::Answer;
-use crate::way::{ProxyOnWay, Way};
+use crate::data_path::{DataPath, ProxyOnPath};
 
 /// Number of parts into which [`along`] divides a link.
 const PARTS: u32 = 10;
@@ -19,8 +19,8 @@ const PARTS: u32 = 10;
 ///
 /// # Errors
 /// The way has fewer nodes between its two hosts.
-pub fn place(way: &Way, proxies: usize, keep: usize) -> Result<Ranking, PlanError> {
-    let places = way.nodes.len().saturating_sub(2);
+pub fn place(data_path: &DataPath, proxies: usize, keep: usize) -> Result<Ranking, PlanError> {
+    let places = data_path.nodes.len().saturating_sub(2);
     if proxies > places {
         return Err(ModelError::Proxies { proxies, places }.into());
     }
@@ -29,22 +29,22 @@ pub fn place(way: &Way, proxies: usize, keep: usize) -> Result<Ranking, PlanErro
         .map(|index| (index + 1) * (places + 1) / (proxies + 1))
         .collect();
     rank_by(places, start, keep, |positions| {
-        let legs = way.legs(&at(way, positions))?;
+        let legs = data_path.legs(&at(data_path, positions))?;
         Ok(overlay::analyse(&legs, &Analysis::default())?)
     })
 }
 
 /// Proxies at `positions`, with the settings of the way's first proxy.
 #[must_use]
-pub fn at(way: &Way, positions: &[usize]) -> Vec<ProxyOnWay> {
-    let settings = way.proxies.first().cloned().unwrap_or(ProxyOnWay {
+pub fn at(data_path: &DataPath, positions: &[usize]) -> Vec<ProxyOnPath> {
+    let settings = data_path.proxies.first().cloned().unwrap_or(ProxyOnPath {
         position: 0,
         inbound: midspan_policy::LegSettings::default(),
         outbound: midspan_policy::LegSettings::default(),
     });
     positions
         .iter()
-        .map(|&position| ProxyOnWay {
+        .map(|&position| ProxyOnPath {
             position,
             ..settings.clone()
         })
@@ -67,9 +67,9 @@ pub struct Along {
 /// a delay.
 ///
 /// # Errors
-/// None for a way that [`Way::of_path`] made.
-pub fn along(way: &Way) -> Result<Vec<Along>, PlanError> {
-    let hops = way.hops.hops().iter().enumerate();
+/// None for a way that [`DataPath::of_path`] made.
+pub fn along(data_path: &DataPath) -> Result<Vec<Along>, PlanError> {
+    let hops = data_path.hops.hops().iter().enumerate();
     let Some((index, longest)) = hops.max_by_key(|(_, hop)| hop.round_trip) else {
         return Ok(Vec::new());
     };
@@ -79,17 +79,17 @@ pub fn along(way: &Way) -> Result<Vec<Along>, PlanError> {
     (1..PARTS)
         .map(|part| {
             let share = f64::from(part) / f64::from(PARTS);
-            let cut = way.cut(index, share)?;
+            let cut = data_path.cut(index, share)?;
             Ok(Along {
-                link: way.links[index].clone(),
+                link: data_path.links[index].clone(),
                 share,
-                answer: Answer::new(&cut, &at(way, &[index + 1]))?,
+                answer: Answer::new(&cut, &at(data_path, &[index + 1]))?,
             })
         })
         .collect()
 }
 
-impl Way {
+impl DataPath {
     /// The way without proxies, with link `index` divided at `share` of its delay, 0…1.
     ///
     /// # Errors

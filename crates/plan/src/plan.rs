@@ -4,8 +4,8 @@ use midspan_path::Path;
 
 use crate::PlanError;
 use crate::answer::Answer;
+use crate::data_path::DataPath;
 use crate::proxy_advice::{ProxyAdvice, advise};
-use crate::way::Way;
 
 /// The analysis of a path.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,14 +13,14 @@ pub struct Plan {
     /// The path's name.
     pub name: String,
     /// The ways of all its flows.
-    pub ways: Vec<WayPlan>,
+    pub data_paths: Vec<DataPathPlan>,
 }
 
 /// The analysis of one way.
 #[derive(Debug, Clone, PartialEq)]
-pub struct WayPlan {
+pub struct DataPathPlan {
     /// The way.
-    pub way: Way,
+    pub data_path: DataPath,
     /// Without proxies.
     pub direct: Answer,
     /// With its proxies as configured; `None` if it has none.
@@ -39,41 +39,41 @@ impl Plan {
     pub fn new(path: &Path) -> Result<Self, PlanError> {
         Ok(Self {
             name: path.name.clone(),
-            ways: Way::of_path(path)?
+            data_paths: DataPath::of_path(path)?
                 .into_iter()
-                .map(WayPlan::new)
+                .map(DataPathPlan::new)
                 .collect::<Result<_, _>>()?,
         })
     }
 }
 
-impl WayPlan {
+impl DataPathPlan {
     /// Analyses `way`.
     ///
     /// # Errors
-    /// None for a way that [`Way::of_path`] made.
-    pub fn new(way: Way) -> Result<Self, PlanError> {
-        let direct = Answer::new(&way, &[])?;
-        if way.proxies.is_empty() {
+    /// None for a way that [`DataPath::of_path`] made.
+    pub fn new(data_path: DataPath) -> Result<Self, PlanError> {
+        let direct = Answer::new(&data_path, &[])?;
+        if data_path.proxies.is_empty() {
             return Ok(Self {
-                way,
+                data_path,
                 direct,
                 split: None,
                 advice: Vec::new(),
                 advised: None,
             });
         }
-        let split = Answer::new(&way, &way.proxies)?;
-        let advice = advise(&way, &split)?;
+        let split = Answer::new(&data_path, &data_path.proxies)?;
+        let advice = advise(&data_path, &split)?;
         let settings: Vec<_> = advice
             .iter()
             .map(|advice| advice.settings.clone())
             .collect();
-        let advised = (settings != way.proxies)
-            .then(|| Answer::new(&way, &settings))
+        let advised = (settings != data_path.proxies)
+            .then(|| Answer::new(&data_path, &settings))
             .transpose()?;
         Ok(Self {
-            way,
+            data_path,
             direct,
             split: Some(split),
             advice,

@@ -10,7 +10,7 @@ use midspan_units::{BitRate, ByteSize};
 
 use crate::PlanError;
 use crate::answer::Answer;
-use crate::way::{DELAYED_ACK, PACKET, ProxyOnWay, RECEIVE_WINDOW, SEND_BUFFER, Way};
+use crate::data_path::{DELAYED_ACK, DataPath, PACKET, ProxyOnPath, RECEIVE_WINDOW, SEND_BUFFER};
 
 /// Share of the throughput with endless buffers that a recommended buffer must reach.
 pub const KNEE: f64 = 0.98;
@@ -33,7 +33,7 @@ pub struct ProxyAdvice {
     /// The load of the outbound leg's ACKs, and the remedies.
     pub acks: Acks,
     /// The settings that are recommended.
-    pub settings: ProxyOnWay,
+    pub settings: ProxyOnPath,
 }
 
 /// The reason for pacing, and the rate.
@@ -73,16 +73,16 @@ impl Acks {
 ///
 /// # Errors
 /// None for the answer of this way.
-pub fn advise(way: &Way, answer: &Answer) -> Result<Vec<ProxyAdvice>, PlanError> {
-    let controlled = with_better_senders(way, &answer.proxies)?;
-    let mut settings = with_initial_windows(way, controlled)?;
-    let free = Answer::new(way, &unbuffered(&settings))?;
+pub fn advise(data_path: &DataPath, answer: &Answer) -> Result<Vec<ProxyAdvice>, PlanError> {
+    let controlled = with_better_senders(data_path, &answer.proxies)?;
+    let mut settings = with_initial_windows(data_path, controlled)?;
+    let free = Answer::new(data_path, &unbuffered(&settings))?;
     let send_buffer = knee(&free.legs)?;
     let mut advice = Vec::new();
     for (index, proxy) in settings.iter_mut().enumerate() {
         let (inbound, outbound) = (&free.legs[index], &free.legs[index + 1]);
         let receive_buffer = buffer::in_flight(&inbound.leg, free.outcome.throughput);
-        let pacing = pacing(way, proxy.position, inbound, outbound);
+        let pacing = pacing(data_path, proxy.position, inbound, outbound);
         proxy.outbound.pacing_rate = proxy
             .outbound
             .pacing_rate
@@ -91,11 +91,15 @@ pub fn advise(way: &Way, answer: &Answer) -> Result<Vec<ProxyAdvice>, PlanError>
         proxy.inbound.receive_buffer =
             larger(proxy.inbound.receive_buffer, receive_buffer, RECEIVE_WINDOW);
         advice.push(ProxyAdvice {
-            node: way.nodes.get(proxy.position).cloned().unwrap_or_default(),
+            node: data_path
+                .nodes
+                .get(proxy.position)
+                .cloned()
+                .unwrap_or_default(),
             receive_buffer,
             send_buffer,
             pacing,
-            acks: acks(way, outbound),
+            acks: acks(data_path, outbound),
             settings: proxy.clone(),
         });
     }
@@ -111,7 +115,7 @@ pub fn knee(legs: &[ChainedLeg]) -> Result<ByteSize, PlanError> {
 }
 
 /// `proxies` with buffers that are never the limit.
-fn unbuffered(proxies: &[ProxyOnWay]) -> Vec<ProxyOnWay> {
+fn unbuffered(proxies: &[ProxyOnPath]) -> Vec<ProxyOnPath> {
     let mut proxies = proxies.to_vec();
     for proxy in &mut proxies {
         proxy.inbound.receive_buffer = Buffer::Fixed(buffer::LARGEST);
@@ -139,10 +143,13 @@ fn larger(buffer: Buffer, needed: ByteSize, automatic: ByteSize) -> Buffer {
 const LARGEST_BUFFER: u64 = 1_000_000_000;
 
 /// Chooses BBR if loss limits a proxy's leg and BBR improves the throughput.
-fn with_better_senders(way: &Way, proxies: &[ProxyOnWay]) -> Result<Vec<ProxyOnWay>, PlanError> {
+fn with_better_senders(
+    data_path: &DataPath,
+    proxies: &[ProxyOnPath],
+) -> Result<Vec<ProxyOnPath>, PlanError> {
     let mut proxies = proxies.to_vec();
     for index in 0..proxies.len() {
-        let before = Answer::new(way, &proxies)?;
+        let before = Answer::new(data_path, &proxies)?;
         let leg = index + 1;
         if before.outcome.legs[leg].isolated.limit != Limit::Loss {
             continue;
@@ -155,7 +162,7 @@ fn with_better_senders(way: &Way, proxies: &[ProxyOnWay]) -> Result<Vec<ProxyOnW
         };
         let mut changed = proxies.clone();
         changed[index].outbound.congestion_control = Some("bbr".to_owned());
-        let after = Answer::new(way, &changed)?;
+        let after = Answer::new(data_path, &changed)?;
         if alone(&after) > alone(&before) * WORTHWHILE {
             proxies = changed;
         }
@@ -166,9 +173,9 @@ fn with_better_senders(way: &Way, proxies: &[ProxyOnWay]) -> Result<Vec<ProxyOnW
 /// Chooses the smallest initial window with which 1 MB takes hardly longer than with the best one,
 /// if that improves the result.
 fn with_initial_windows(
-    way: &Way,
-    mut proxies: Vec<ProxyOnWay>,
-) -> Result<Vec<ProxyOnWay>, PlanError> {
+    data_path: &DataPath,
+    mut proxies: Vec<ProxyOnPath>,
+) -> Result<Vec<ProxyOnPath>, PlanError> {
     for index in 0..proxies.len() {
         let current = proxies[index].outbound.initial_window;
         if current.is_some() {
@@ -177,7 +184,7 @@ fn with_initial_windows(
         let mut times = Vec::new();
         for window in INITIAL_WINDOWS {
             proxies[index].outbound.initial_window = Some(window);
-            let answer = Answer::new(way, &proxies)?;
+            let answer = Answer::new(data_path, &proxies)?;
             // Not more than the leg holds in flight and in its queue.
             let leg = &answer.legs[index + 1].leg;
             let packet = f64::from(PACKET);
@@ -205,7 +212,7 @@ fn with_initial_windows(
 
 /// Pacing for the outbound leg of the proxy at `position`, if a burst overflows a queue.
 fn pacing(
-    way: &Way,
+    data_path: &DataPath,
     position: usize,
     inbound: &ChainedLeg,
     outbound: &ChainedLeg,
@@ -217,7 +224,7 @@ fn pacing(
         BitRate::from_bits_per_second(rate as u64)
     };
     let (arriving, leaving) = (
-        way.hops.hops().get(position)?.rate,
+        data_path.hops.hops().get(position)?.rate,
         bits(outbound.leg.section.rate())?,
     );
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -248,7 +255,7 @@ fn pacing(
 }
 
 /// The load of ACKs on the return direction of `outbound`.
-fn acks(way: &Way, outbound: &ChainedLeg) -> Acks {
+fn acks(data_path: &DataPath, outbound: &ChainedLeg) -> Acks {
     let section = &outbound.leg.section;
     let normal = AdvisedSegment {
         segment: outbound.leg.transport.payload(),
@@ -276,9 +283,12 @@ fn acks(way: &Way, outbound: &ChainedLeg) -> Acks {
         .packets_per_ack()
         .map_or(u32::MAX, std::num::NonZeroU32::get);
     let segment = if asymmetry.k() > f64::from(DELAYED_ACK.get()) {
-        let window = way.receiver.receive_buffer.map_or(RECEIVE_WINDOW, |size| {
-            ByteSize::from_bytes(size.bytes() / 2)
-        });
+        let window = data_path
+            .receiver
+            .receive_buffer
+            .map_or(RECEIVE_WINDOW, |size| {
+                ByteSize::from_bytes(size.bytes() / 2)
+            });
         asymmetry::advised_segment(PACKET, window, None).unwrap_or(normal)
     } else {
         normal

@@ -4,7 +4,7 @@ use midspan_records::{By, Record};
 use midspan_units::number;
 
 use crate::answer::{Answer, limit_name};
-use crate::plan::{Plan, WayPlan};
+use crate::plan::{DataPathPlan, Plan};
 use crate::proxy_advice::ProxyAdvice;
 
 /// Names of the completion times of [`crate::SIZES`].
@@ -18,14 +18,14 @@ impl Plan {
     /// All numbers of the plan.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
-        self.ways
+        self.data_paths
             .iter()
-            .flat_map(|way| way.records(&self.name))
+            .flat_map(|data_path| data_path.records(&self.name))
             .collect()
     }
 }
 
-impl WayPlan {
+impl DataPathPlan {
     /// The analyses, by their names: direct, split, recommended.
     #[must_use]
     pub fn cases(&self) -> Vec<(&'static str, &Answer)> {
@@ -38,7 +38,7 @@ impl WayPlan {
     /// All numbers on this way of the path called `item`.
     #[must_use]
     pub fn records(&self, item: &str) -> Vec<Record> {
-        let name = self.way.name();
+        let name = self.data_path.name();
         let mut records = Vec::new();
         for (case, answer) in self.cases() {
             records.extend(answer.records(item, &format!("{name} {case}")));
@@ -105,8 +105,8 @@ impl Answer {
 }
 
 impl ProxyAdvice {
-    fn records(&self, item: &str, way: &str) -> Vec<Record> {
-        let case = format!("{} for {way}", self.node);
+    fn records(&self, item: &str, data_path: &str) -> Vec<Record> {
+        let case = format!("{} for {data_path}", self.node);
         let bytes = |quantity, size: midspan_units::ByteSize| {
             analysed(item, &case, quantity, "bytes", number(size.bytes()))
         };

@@ -7,9 +7,9 @@ use midspan_policy::Buffer;
 use midspan_units::ByteSize;
 
 use crate::answer::Answer;
-use crate::plan::{Plan, WayPlan};
+use crate::data_path::ProxyOnPath;
+use crate::plan::{DataPathPlan, Plan};
 use crate::proxy_advice::ProxyAdvice;
-use crate::way::ProxyOnWay;
 
 /// With a smaller gain, a proxy is not worthwhile.
 const HARDLY: f64 = 1.05;
@@ -19,8 +19,8 @@ impl Plan {
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for way in &self.ways {
-            for sentence in way.sentences() {
+        for data_path in &self.data_paths {
+            for sentence in data_path.sentences() {
                 text.push_str(&sentence);
                 text.push('\n');
             }
@@ -30,7 +30,7 @@ impl Plan {
     }
 }
 
-impl WayPlan {
+impl DataPathPlan {
     /// The advice and its reasons, in single sentences.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
@@ -39,7 +39,7 @@ impl WayPlan {
         match (&self.split, self.best()) {
             (Some(split), Some(best)) => {
                 sentences.push(self.about_split(split));
-                for (advice, before) in self.advice.iter().zip(&self.way.proxies) {
+                for (advice, before) in self.advice.iter().zip(&self.data_path.proxies) {
                     sentences.extend(changes(advice, before, best));
                 }
                 sentences.extend(self.about_gain(split, best, congested));
@@ -49,7 +49,7 @@ impl WayPlan {
                     .to_owned(),
             ),
         }
-        for assumption in &self.way.assumptions {
+        for assumption in &self.data_path.assumptions {
             sentences.push(format!("Assumed: {assumption}."));
         }
         sentences
@@ -58,7 +58,7 @@ impl WayPlan {
     fn about_direct(&self) -> String {
         format!(
             "From {}, one connection end to end reaches {}, bound by {}.",
-            self.way.name(),
+            self.data_path.name(),
             self.direct.outcome.throughput,
             self.direct.limit(),
         )
@@ -121,7 +121,7 @@ impl WayPlan {
 }
 
 /// The changes to a proxy, and the reasons.
-fn changes(advice: &ProxyAdvice, before: &ProxyOnWay, best: &Answer) -> Vec<String> {
+fn changes(advice: &ProxyAdvice, before: &ProxyOnPath, best: &Answer) -> Vec<String> {
     let node = &advice.node;
     let (new, old) = (&advice.settings, before);
     let mut sentences = Vec::new();

@@ -4,7 +4,7 @@
 
 use midspan_model::leg::Limit;
 use midspan_path::{Path, built_in};
-use midspan_plan::{Answer, Plan, PlanError, Way, buffers};
+use midspan_plan::{Answer, DataPath, Plan, PlanError, buffers};
 
 fn plan(name: &str) -> Plan {
     Plan::new(&Path::load(name).unwrap()).unwrap()
@@ -14,21 +14,21 @@ fn plan(name: &str) -> Plan {
 fn every_built_in_path_has_a_plan() {
     for path in built_in() {
         let plan = plan(path.name);
-        assert!(!plan.ways.is_empty());
+        assert!(!plan.data_paths.is_empty());
         assert!(
             plan.text().contains("one connection end to end reaches"),
             "{}",
             plan.text()
         );
         assert_eq!(plan.proxies(), ["gateway"], "{}", path.name);
-        for way in &plan.ways {
-            let (direct, split) = (&way.direct, way.split.as_ref().unwrap());
+        for data_path in &plan.data_paths {
+            let (direct, split) = (&data_path.direct, data_path.split.as_ref().unwrap());
             assert!(
                 split.throughput() > direct.throughput() * 0.98,
                 "{}",
                 path.name
             );
-            if let Some(advised) = &way.advised {
+            if let Some(advised) = &data_path.advised {
                 assert!(
                     advised.throughput() > split.throughput() * 0.98,
                     "{}",
@@ -41,28 +41,35 @@ fn every_built_in_path_has_a_plan() {
 
 #[test]
 fn flows_both_ways_make_two_ways_and_equal_ones_make_one() {
-    assert_eq!(plan("lte").ways.len(), 2);
-    assert_eq!(plan("geo").ways.len(), 1);
-    let names: Vec<String> = plan("lte").ways.iter().map(|way| way.way.name()).collect();
+    assert_eq!(plan("lte").data_paths.len(), 2);
+    assert_eq!(plan("geo").data_paths.len(), 1);
+    let names: Vec<String> = plan("lte")
+        .data_paths
+        .iter()
+        .map(|data_path| data_path.data_path.name())
+        .collect();
     assert_eq!(names, ["server to client", "client to server"]);
 }
 
 #[test]
 fn geo_is_bound_by_loss_and_split_it_is_not() {
     let plan = plan("geo");
-    let way = &plan.ways[0];
-    assert_eq!(way.direct.outcome.limit(), Limit::Loss);
-    let gain = way.split.as_ref().unwrap().throughput() / way.direct.throughput();
+    let data_path = &plan.data_paths[0];
+    assert_eq!(data_path.direct.outcome.limit(), Limit::Loss);
+    let gain = data_path.split.as_ref().unwrap().throughput() / data_path.direct.throughput();
     assert!(gain > 5.0, "{gain}");
 }
 
 #[test]
 fn narrow_upstreams_ask_for_fewer_acks() {
     let plan = plan("hasegawa");
-    let acks = &plan.ways[0].advice[0].acks;
+    let acks = &plan.data_paths[0].advice[0].acks;
     assert!(acks.congested() && acks.packets_per_ack == 9, "{acks:?}");
     assert!(acks.segment.fragments > 1 && acks.segment.segment > 4000);
-    assert_eq!(plan.ways[0].direct.outcome.limit(), Limit::Acknowledgements);
+    assert_eq!(
+        plan.data_paths[0].direct.outcome.limit(),
+        Limit::Acknowledgements
+    );
     assert!(
         plan.text().contains("Thin ACKs from client"),
         "{}",
@@ -77,9 +84,9 @@ fn small_buffers_are_seen_and_raised() {
     let changes = [set("proxy.gateway.client_leg.send_buffer=64 KiB")];
     let path = Path::load_with("geo", &changes).unwrap();
     let plan = Plan::new(&path).unwrap();
-    let way = &plan.ways[0];
+    let data_path = &plan.data_paths[0];
     assert_eq!(
-        way.split.as_ref().unwrap().outcome.limit(),
+        data_path.split.as_ref().unwrap().outcome.limit(),
         Limit::SendBuffer
     );
     assert!(
@@ -87,8 +94,8 @@ fn small_buffers_are_seen_and_raised() {
         "{}",
         plan.text()
     );
-    let advised = way.advised.as_ref().unwrap();
-    assert!(advised.throughput() > 10.0 * way.split.as_ref().unwrap().throughput());
+    let advised = data_path.advised.as_ref().unwrap();
+    assert!(advised.throughput() > 10.0 * data_path.split.as_ref().unwrap().throughput());
     let text = plan.configuration("gateway").unwrap();
     assert!(
         text.contains("send_buffer = ") && text.contains("congestion_control = \"bbr\""),
@@ -109,7 +116,7 @@ fn bursts_that_overflow_a_queue_are_paced() {
     .map(|text| Override::parse("--set", text).unwrap())
     .into();
     let plan = Plan::new(&Path::load_with("geo", &changes).unwrap()).unwrap();
-    let pacing = plan.ways[0].advice[0].pacing.unwrap();
+    let pacing = plan.data_paths[0].advice[0].pacing.unwrap();
     assert!(pacing.lost > 0 && pacing.burst > pacing.lost, "{pacing:?}");
     assert_eq!(pacing.rate.to_string(), "20 Mbit/s");
     assert!(
@@ -131,9 +138,9 @@ fn a_path_without_a_proxy_is_reported() {
         "{}",
         plan.text()
     );
-    assert_eq!(plan.ways[0].way.name(), "b to a");
-    let way = &Way::of_path(&path).unwrap()[0];
-    assert!(matches!(buffers(way), Err(PlanError::NoProxy { .. })));
-    let answer = Answer::new(way, &[]).unwrap();
+    assert_eq!(plan.data_paths[0].data_path.name(), "b to a");
+    let data_path = &DataPath::of_path(&path).unwrap()[0];
+    assert!(matches!(buffers(data_path), Err(PlanError::NoProxy { .. })));
+    let answer = Answer::new(data_path, &[]).unwrap();
     assert_eq!(answer.outcome.limit(), Limit::Bandwidth);
 }

@@ -41,11 +41,14 @@ fn ss_contains_round_trip_loss_rate_and_congestion_control() {
             .any(|what| what.contains("application"))
     );
     // The round trip grew by a factor of a thousand: the queue was full, and the rate was reached.
-    let way = busiest.way(None).unwrap();
+    let data_path = busiest.data_path(None).unwrap();
     assert!(
-        way.assumptions.iter().any(|what| what.contains("queue")),
+        data_path
+            .assumptions
+            .iter()
+            .any(|what| what.contains("queue")),
         "{:?}",
-        way.assumptions
+        data_path.assumptions
     );
 }
 
@@ -254,8 +257,8 @@ fn sound(found: &Measured) {
     for number in numbers.into_iter().chain(stretches).flatten() {
         assert!(number.is_finite() && number >= 0.0, "{found:?}");
     }
-    if let Ok(way) = found.way(None) {
-        let answer = midspan_plan::Answer::new(&way, &[]).unwrap();
+    if let Ok(data_path) = found.data_path(None) {
+        let answer = midspan_plan::Answer::new(&data_path, &[]).unwrap();
         assert!(answer.throughput().is_finite());
     }
 }

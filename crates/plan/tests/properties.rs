@@ -5,7 +5,7 @@
 
 use midspan_document::Source;
 use midspan_path::Path;
-use midspan_plan::{Answer, Plan, ProxyOnWay, Way, along, buffers, place};
+use midspan_plan::{Answer, DataPath, Plan, ProxyOnPath, along, buffers, place};
 use midspan_policy::Buffer;
 use midspan_units::ByteSize;
 use proptest::prelude::*;
@@ -79,8 +79,8 @@ impl Drawn {
         Path::read(&Source::new("drawn.toml", text)).unwrap()
     }
 
-    fn way(&self) -> Way {
-        Way::of_path(&self.path()).unwrap().remove(0)
+    fn data_path(&self) -> DataPath {
+        DataPath::of_path(&self.path()).unwrap().remove(0)
     }
 }
 
@@ -124,8 +124,10 @@ fn any_control() -> impl Strategy<Value = Option<&'static str>> {
 }
 
 fn split(drawn: &Drawn) -> f64 {
-    let way = drawn.way();
-    Answer::new(&way, &way.proxies).unwrap().throughput()
+    let data_path = drawn.data_path();
+    Answer::new(&data_path, &data_path.proxies)
+        .unwrap()
+        .throughput()
 }
 
 fn at_least(better: f64, worse: f64) -> bool {
@@ -153,19 +155,19 @@ proptest! {
             prop_assert!(record.value.is_finite() && record.value >= 0.0, "{record:?}");
         }
         prop_assert!(!plan.text().contains("NaN") && !plan.text().contains("inf "));
-        let way = drawn.way();
-        for tenth in along(&way).unwrap() {
+        let data_path = drawn.data_path();
+        for tenth in along(&data_path).unwrap() {
             prop_assert!(tenth.answer.throughput().is_finite());
         }
-        for (size, time) in Answer::new(&way, &way.proxies).unwrap().transfer_curve() {
+        for (size, time) in Answer::new(&data_path, &data_path.proxies).unwrap().transfer_curve() {
             prop_assert!(size.is_finite() && time.is_finite() && time >= 0.0);
         }
     }
 
     #[test]
     fn a_split_is_never_better_than_its_slowest_leg(drawn in any_drawn(any_control())) {
-        let way = drawn.way();
-        let answer = Answer::new(&way, &way.proxies).unwrap();
+        let data_path = drawn.data_path();
+        let answer = Answer::new(&data_path, &data_path.proxies).unwrap();
         for leg in &answer.outcome.legs {
             let alone = leg.isolated.throughput.bits_per_second();
             prop_assert!(at_least(alone, answer.throughput()), "{alone} {}", answer.throughput());
@@ -174,8 +176,8 @@ proptest! {
 
     #[test]
     fn endless_send_buffers_give_the_slowest_leg(drawn in any_drawn(any_control())) {
-        let way = drawn.way();
-        let endless: Vec<ProxyOnWay> = way
+        let data_path = drawn.data_path();
+        let endless: Vec<ProxyOnPath> = data_path
             .proxies
             .iter()
             .map(|proxy| {
@@ -184,7 +186,7 @@ proptest! {
                 proxy
             })
             .collect();
-        let answer = Answer::new(&way, &endless).unwrap();
+        let answer = Answer::new(&data_path, &endless).unwrap();
         prop_assert!(answer.outcome.coupling_loss() < 1e-3, "{}", answer.outcome.coupling_loss());
     }
 
@@ -209,9 +211,9 @@ proptest! {
 
     #[test]
     fn curves_rise_to_their_knee(drawn in any_drawn(smooth())) {
-        let way = drawn.way();
-        prop_assume!(!way.proxies.is_empty());
-        let curve = buffers(&way).unwrap();
+        let data_path = drawn.data_path();
+        prop_assume!(!data_path.proxies.is_empty());
+        let curve = buffers(&data_path).unwrap();
         for pair in curve.points.windows(2) {
             prop_assert!(at_least(
                 pair[1].throughput.bits_per_second(),
@@ -222,14 +224,14 @@ proptest! {
 
     #[test]
     fn the_best_place_is_the_best_of_all(drawn in any_drawn(smooth())) {
-        let way = drawn.way();
-        for count in 1..=way.nodes.len().saturating_sub(2) {
-            let ranking = place(&way, count, usize::MAX).unwrap();
+        let data_path = drawn.data_path();
+        for count in 1..=data_path.nodes.len().saturating_sub(2) {
+            let ranking = place(&data_path, count, usize::MAX).unwrap();
             prop_assert!(ranking.exhaustive);
             for pair in ranking.placements.windows(2) {
                 prop_assert!(pair[0].outcome.throughput >= pair[1].outcome.throughput);
             }
         }
-        prop_assert!(place(&way, way.nodes.len(), 1).is_err());
+        prop_assert!(place(&data_path, data_path.nodes.len(), 1).is_err());
     }
 }

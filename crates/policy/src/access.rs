@@ -8,7 +8,7 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde::{Deserialize as DeriveDeserialize, Serialize, Serializer};
 
-use crate::oversized_segments::{Wish, size::LARGEST};
+use crate::oversized_segments::{SegmentSizes, size::LARGEST};
 use crate::sending_ahead::{PAPER_WINDOW, SendAhead};
 
 /// Smallest oversized segment in bytes of data: more than Ethernet carries.
@@ -28,7 +28,7 @@ pub struct AccessLink {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upstream: Option<BitRate>,
     /// Whether oversized segments are sent, and of what size (Hasegawa §3).
-    pub oversized_segments: Wish,
+    pub oversized_segments: SegmentSizes,
     /// How far beyond the advertised window data is sent.
     pub send_ahead: SendAhead,
     /// How long data may wait to fill an oversized segment; `None` for the default.
@@ -36,7 +36,7 @@ pub struct AccessLink {
     pub hold_to_fill: Option<TimeSpan>,
 }
 
-impl FromStr for Wish {
+impl FromStr for SegmentSizes {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -60,7 +60,7 @@ impl FromStr for Wish {
     }
 }
 
-impl fmt::Display for Wish {
+impl fmt::Display for SegmentSizes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Off => f.write_str("off"),
@@ -116,7 +116,7 @@ impl<T: FromStr<Err = String>> Visitor<'_> for Text<T> {
     }
 }
 
-impl<'de> Deserialize<'de> for Wish {
+impl<'de> Deserialize<'de> for SegmentSizes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let expected = "\"off\", \"auto\" or the data of a segment, as in \"4420 B\"";
         deserializer.deserialize_str(Text(expected, PhantomData))
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for SendAhead {
     }
 }
 
-impl Serialize for Wish {
+impl Serialize for SegmentSizes {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         for text in ["off", "auto", "4420 B", "65495 B"] {
-            assert_eq!(text.parse::<Wish>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<SegmentSizes>().unwrap().to_string(), text);
         }
         for text in ["off", "wso", "524280 B"] {
             assert_eq!(text.parse::<SendAhead>().unwrap().to_string(), text);
@@ -160,7 +160,7 @@ mod tests {
             Ok(SendAhead::Ahead(ByteSize::from_bytes(2 << 20)))
         );
         for text in ["", "1400 B", "70 KB", "large", "-1 B"] {
-            assert!(text.parse::<Wish>().is_err(), "{text}");
+            assert!(text.parse::<SegmentSizes>().is_err(), "{text}");
         }
         for text in ["", "64 B", "2 GiB", "tgw"] {
             assert!(text.parse::<SendAhead>().is_err(), "{text}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::oversized_segments::{
-    Event, Measured, OversizedSegments, OversizedStart, Verdict, Wish,
+    Event, Measured, OversizedSegments, OversizedStart, SegmentSizes, Verdict,
 };
 use crate::sending_ahead::{SendAhead, SendingAhead};
 use crate::{AccessLink, LegSample};
@@ -26,7 +26,7 @@ pub struct NarrowClient {
     /// to the client's own size are ignored.
     pub sizes: Arc<[u32]>,
     /// How the leg gets to oversized segments.
-    pub way: OversizedStart,
+    pub start: OversizedStart,
     /// The verdict of earlier sessions on the client.
     pub verdict: Option<Verdict>,
 }
@@ -35,7 +35,7 @@ impl NarrowClient {
     /// Whether a segment above the client's own size may be sent.
     fn has_use_for_sizes(&self) -> bool {
         let is_larger = |size: &u32| *size > self.segment_size;
-        self.access.oversized_segments != Wish::Off
+        self.access.oversized_segments != SegmentSizes::Off
             && self.verdict != Some(Verdict::Refuses)
             && self.sizes.iter().any(is_larger)
     }
@@ -46,7 +46,7 @@ impl NarrowClient {
         if !self.has_use_for_sizes() {
             return None;
         }
-        if self.way == OversizedStart::Probe {
+        if self.start == OversizedStart::Probe {
             return self.sizes.last().copied();
         }
         let unmeasured = Measured {
@@ -115,7 +115,7 @@ impl NarrowLeg {
     pub fn new(client: &NarrowClient) -> Self {
         let access = &client.access;
         let (downstream, upstream) = (access.downstream, access.upstream);
-        let is_probed = client.way == OversizedStart::Probe;
+        let is_probed = client.start == OversizedStart::Probe;
         let segment_ceiling = client.ceiling();
         let added_scale = (access.send_ahead).added_scale(client.window, client.window_scale);
         let oversized = segment_ceiling.filter(|_| is_probed).map(|_| {

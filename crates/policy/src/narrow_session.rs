@@ -22,7 +22,7 @@ const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
 pub struct NarrowSession {
     inner: Box<dyn Policy + Send>,
     leg: NarrowLeg,
-    way: OversizedStart,
+    start: OversizedStart,
     window_scale: u8,
     announced: Option<ByteSize>,
     interval: TimeSpan,
@@ -37,7 +37,7 @@ impl NarrowSession {
         Self {
             leg: inner.narrow(client),
             inner,
-            way: client.way,
+            start: client.start,
             window_scale: client.window_scale,
             announced: None,
             interval: FIRST_LOOK,
@@ -114,7 +114,7 @@ impl Policy for NarrowSession {
         let narrow = self.leg.start();
         if let Some(ceiling) = narrow.segment_ceiling {
             leg.segment_ceiling = Some(ByteSize::from_bytes(u64::from(ceiling)));
-            leg.oversized_start = self.way;
+            leg.oversized_start = self.start;
             leg.pacing_rate = self.paced(leg.pacing_rate);
         }
         if narrow.added_scale > 0 {

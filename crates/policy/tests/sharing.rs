@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::narrow_leg::NarrowClient;
 use midspan_policy::narrow_session::NarrowSession;
-use midspan_policy::oversized_segments::{OversizedStart, Wish};
+use midspan_policy::oversized_segments::{OversizedStart, SegmentSizes};
 use midspan_policy::{
     AccessLink, Admission, Automatic, Decision, Knowledge, LegSample, LegSettings, Offered, Policy,
     Request, SessionId, SessionSample, SessionSettings, Start,
@@ -113,7 +113,7 @@ fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
     let access = AccessLink {
         downstream: "8 Mbit/s".parse().ok(),
         upstream: "32 kbit/s".parse().ok(),
-        oversized_segments: Wish::Auto,
+        oversized_segments: SegmentSizes::Auto,
         ..AccessLink::default()
     };
     let inner = Box::new(Counting(std::sync::Arc::clone(&shown)));
@@ -122,8 +122,10 @@ fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
         segment_size: 1448,
         window: 65_536,
         window_scale: 7,
-        sizes: Wish::Auto.sizes(access.downstream, access.upstream).into(),
-        way: OversizedStart::Probe,
+        sizes: SegmentSizes::Auto
+            .sizes(access.downstream, access.upstream)
+            .into(),
+        start: OversizedStart::Probe,
         verdict: None,
     };
     let mut session = NarrowSession::new(inner, &client);

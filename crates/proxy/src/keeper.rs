@@ -64,7 +64,7 @@ fn recall(verdicts: &Remembered, file: OwnedFd) {
 
 impl Keeper {
     /// Sends new verdicts, if this is due.
-    pub fn say(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), Error> {
+    pub fn send_new(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), Error> {
         if !self.is_kept || Instant::now() < self.next {
             return Ok(());
         }
@@ -73,7 +73,7 @@ impl Keeper {
     }
 
     /// Sends new verdicts at the end; the helper may have ended.
-    pub fn say_last(&mut self, helper: &OwnedFd, verdicts: &Remembered) {
+    pub fn send_last(&mut self, helper: &OwnedFd, verdicts: &Remembered) {
         if self.is_kept
             && let Err(error) = self.hand_over(helper, verdicts)
         {

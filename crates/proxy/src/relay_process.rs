@@ -124,7 +124,7 @@ fn serve() -> Result<(), Error> {
                     health.set_draining();
                     let watch = (watch, &health);
                     drain(relay, &helper, &settings, gate, watch)?;
-                    keeper.say_last(&helper, &verdicts);
+                    keeper.send_last(&helper, &verdicts);
                     return Ok(());
                 }
                 Some((
@@ -189,7 +189,7 @@ fn serve() -> Result<(), Error> {
             std::mem::forget(listeners);
             return Err(end_for(thread, watch.limit(), &helper));
         }
-        keeper.say(&helper, listeners.relay.verdicts())?;
+        keeper.send_new(&helper, listeners.relay.verdicts())?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();
             let (knowledge, _) = listeners.relay.learned();

@@ -504,7 +504,7 @@ fn a_transparent_listener_takes_everything_unless_told_otherwise() {
     assert_eq!(transparent.interfaces, ["eth1", "ppp*"]);
     assert!(transparent.ipv4 && transparent.ipv6 && transparent.ports.is_empty());
     assert_eq!(listener.relay.handshake, Handshake::EndToEnd);
-    let place = &configuration.interception.place;
+    let place = &configuration.interception.numbers;
     assert_eq!(
         (place.table.as_str(), place.routing_table),
         ("midspan", 7690)
@@ -517,7 +517,7 @@ fn a_transparent_listener_takes_everything_unless_told_otherwise() {
          except = [\"192.0.2.0/24\", \"2001:db8::1\"]\nhandshake = \"early\"\n"
     );
     let configuration = read(&text).unwrap();
-    assert_eq!(configuration.interception.place.table, "other");
+    assert_eq!(configuration.interception.numbers.table, "other");
     assert_eq!(configuration.interception.opening_limit, 7);
     let (listener, transparent) = configuration.transparent().next().unwrap();
     assert!(!transparent.ipv4 && transparent.ipv6);

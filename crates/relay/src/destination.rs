@@ -13,20 +13,20 @@ use super::openings::{Openings, Released};
 
 /// How the server leg of a session is opened.
 #[derive(Debug)]
-pub enum Way {
+pub enum ServerLegSource {
     /// A new connection from an address of this machine.
-    New,
+    OwnAddress,
     /// A new connection from the client's address.
-    AsClient,
+    ClientAddress,
     /// A socket that is already connected, or connecting.
-    Called(OwnedFd),
+    Connecting(OwnedFd),
 }
 
 /// What an acceptor finds out about an accepted connection.
 #[derive(Debug)]
 pub enum Found {
     /// No policy has decided about the connection yet: its server, and how to open the server leg.
-    Undecided(SocketAddr, Way),
+    Undecided(SocketAddr, ServerLegSource),
     /// The connection was intercepted at its SYN.
     Released(Released),
 }
@@ -90,14 +90,16 @@ impl Finder {
     /// be this listener itself.
     pub fn find(&self, client: &OwnedFd, address: SocketAddr) -> Option<Found> {
         let openings = match self {
-            Self::Fixed(server) => return Some(Found::Undecided(*server, Way::New)),
+            Self::Fixed(server) => {
+                return Some(Found::Undecided(*server, ServerLegSource::OwnAddress));
+            }
             Self::Negotiated(negotiator) => {
                 // This case only occurs without a negotiation.
                 let server = negotiator.settings.silent()?;
                 let access = &negotiator.settings.access;
                 let is_allowed = access.admits(address.ip())
                     && access.allows(address.ip(), server, crate::machine::is_own);
-                return is_allowed.then_some(Found::Undecided(server, Way::New));
+                return is_allowed.then_some(Found::Undecided(server, ServerLegSource::OwnAddress));
             }
             Self::Original(openings) => openings,
         };
@@ -114,7 +116,7 @@ impl Finder {
         };
         Some(match openings.take(request) {
             Some(released) => Found::Released(released),
-            None => Found::Undecided(server, Way::AsClient),
+            None => Found::Undecided(server, ServerLegSource::ClientAddress),
         })
     }
 

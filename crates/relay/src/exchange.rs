@@ -35,7 +35,7 @@ pub struct Kept {
     /// Users and passwords of the listener.
     pub credentials: Option<Arc<Credentials>>,
     /// The address to which the client connected: this proxy's, or the one in a PROXY header.
-    pub called: Option<SocketAddr>,
+    pub original_destination: Option<SocketAddr>,
     /// Bytes that were read from the client and belong to the next request.
     pub leftover: Vec<u8>,
     /// The counters of the client's connection that have already been added to the statistics.

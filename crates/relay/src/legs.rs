@@ -52,7 +52,7 @@ impl From<&LegStart> for InputStart {
 
 /// A socket that is connecting to a server.
 #[derive(Debug)]
-pub struct Calling {
+pub struct Connecting {
     /// The socket.
     pub socket: OwnedFd,
     /// Options that the kernel refused.
@@ -65,12 +65,12 @@ pub struct Calling {
 ///
 /// # Errors
 /// Those of `socket(2)`, `bind(2)` and `connect(2)`.
-pub fn call_as_client(
+pub fn connect_as_client(
     request: Request,
     host_mark: u32,
     listener: &Listener,
     start: &LegStart,
-) -> rustix::io::Result<Calling> {
+) -> rustix::io::Result<Connecting> {
     let socket = system::socket(request.server)?;
     set_common_options(&socket).map_err(errno)?;
     tcp::set_transparent(&socket, request.server).map_err(errno)?;
@@ -87,18 +87,22 @@ pub fn call_as_client(
 ///
 /// # Errors
 /// Those of `socket(2)` and `connect(2)`.
-pub fn call(
+pub fn connect_as_proxy(
     server: SocketAddr,
     set_up: impl FnOnce(&OwnedFd) -> u64,
-) -> rustix::io::Result<Calling> {
+) -> rustix::io::Result<Connecting> {
     let socket = system::socket(server)?;
     let option_errors = set_up(&socket);
     connect(socket, server, option_errors)
 }
 
-fn connect(socket: OwnedFd, server: SocketAddr, option_errors: u64) -> rustix::io::Result<Calling> {
+fn connect(
+    socket: OwnedFd,
+    server: SocketAddr,
+    option_errors: u64,
+) -> rustix::io::Result<Connecting> {
     match system::connect(&socket, server) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(Calling {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(Connecting {
             socket,
             option_errors,
         }),

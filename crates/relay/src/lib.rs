@@ -32,7 +32,7 @@
 //! | `limits` | limits of sessions, memory, descriptors | |
 //! | [`narrow`], [`remembered`] | legs towards narrow clients, and verdicts about these clients | |
 //! | `memory` | memory of sessions, and limits of their buffers | |
-//! | `making_way`, `kick` | idle sessions that are evicted for new ones; sessions that an operator resets |
+//! | `eviction`, `kick` | idle sessions that are evicted for new ones; sessions that an operator resets |
 //! |
 //! | `system` | the kernel calls of all these modules; tests can script them | |
 //! | `poll`, `table`, `timers`, `pipes` | a thread's epoll, table, deadlines and pipes | |
@@ -120,6 +120,7 @@ mod control;
 mod crowd;
 mod destination;
 mod direction;
+mod eviction;
 mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
@@ -131,7 +132,6 @@ mod lifecycle;
 mod limits;
 mod listener;
 pub mod machine;
-mod making_way;
 mod memory;
 pub mod narrow;
 pub mod negotiation;
@@ -161,7 +161,7 @@ mod transfer;
 pub use arrival::Arrival;
 pub use control::Clock;
 pub use knowledge::SharedKnowledge;
-pub use legs::{Calling, call_as_client, set_common_options};
+pub use legs::{Connecting, connect_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
     Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, Users,

@@ -141,7 +141,7 @@ impl NarrowLeg {
             window: sample.peer_window,
             window_scale: agreed.peer_window_scale,
             sizes: own.map(|_| sizes).unwrap_or_default().into(),
-            way: OversizedStart::Probe,
+            start: OversizedStart::Probe,
             verdict: profiles.verdicts.of(client),
         });
         let start = decides.start();

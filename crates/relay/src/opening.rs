@@ -13,10 +13,10 @@ use rustix::io::Errno;
 
 use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
-use super::destination::{Finder, Found, Negotiator, Way};
+use super::destination::{Finder, Found, Negotiator, ServerLegSource};
 use super::knowledge::SharedKnowledge;
 use super::leg_options::{self, LegError};
-use super::legs::{self, Calling, InputStart, Legs};
+use super::legs::{self, Connecting, InputStart, Legs};
 use super::limits::{Limits, Places, Shortage};
 use super::listener::Listener;
 use super::narrow::{NarrowLeg, Profiles};
@@ -86,7 +86,7 @@ pub struct AcceptorParts {
 }
 
 /// The result of accepting a connection.
-pub enum Opened {
+pub enum Acceptance {
     /// A session can begin; the server may not have answered yet.
     Session(Arrival, Legs),
     /// There is no room: the connection has been reset.
@@ -187,7 +187,7 @@ impl Acceptor {
     }
 
     /// Accepts one waiting connection and connects to its server.
-    pub fn open(&mut self, now: Time, limits: &Limits) -> Opened {
+    pub fn open(&mut self, now: Time, limits: &Limits) -> Acceptance {
         let (client, address) = match self.accept() {
             Ok(accepted) => accepted,
             Err(error) => return not_accepted(error),
@@ -195,7 +195,7 @@ impl Acceptor {
         // The listener's server has become the listener itself: each connection would open another
         // one, without end.
         if crate::machine::is_looping(&self.listener.name) {
-            return Opened::Refused;
+            return Acceptance::Refused;
         }
         if let Some(negotiator) = self.finder.negotiator() {
             let negotiator = negotiator.clone();
@@ -209,44 +209,46 @@ impl Acceptor {
                         address,
                         seat,
                     };
-                    Opened::Negotiation(client, negotiator)
+                    Acceptance::Negotiation(client, negotiator)
                 }
-                Err(shortage) => Opened::Shed(shortage),
+                Err(shortage) => Acceptance::Shed(shortage),
             };
         }
         let Some(found) = self.finder.find(&client, address) else {
             return match self.finder.admits(address) {
-                true => Opened::Refused,
-                false => Opened::Denied(address),
+                true => Acceptance::Refused,
+                false => Acceptance::Denied(address),
             };
         };
-        let (mut arrival, way, is_decided) = match found {
-            Found::Released(Released { arrival, server }) => (arrival, Way::Called(server), true),
-            Found::Undecided(server, way) => {
+        let (mut arrival, source, is_decided) = match found {
+            Found::Released(Released { arrival, server }) => {
+                (arrival, ServerLegSource::Connecting(server), true)
+            }
+            Found::Undecided(server, source) => {
                 let request = Request {
                     client: address,
                     server,
                 };
-                (Arrival::new(request, Handshake::Early, now), way, false)
+                (Arrival::new(request, Handshake::Early, now), source, false)
             }
         };
         if arrival.seat.is_none() {
             match limits.take_of(&self.places, Some(address.ip())) {
                 Ok(seat) => arrival.seat = Some(seat),
                 // Dropping the client resets it: the listener's SO_LINGER is inherited.
-                Err(shortage) => return Opened::Shed(shortage),
+                Err(shortage) => return Acceptance::Shed(shortage),
             }
         }
         if !is_decided {
             match self.policy.admit(now, &arrival.request) {
-                Admission::Refuse => return Opened::Refused,
+                Admission::Refuse => return Acceptance::Refused,
                 Admission::Bypass => arrival.is_bypassed = true,
                 Admission::Intercept {
                     connect_timeout, ..
                 } => arrival.connect_timeout = connect_timeout,
             }
         }
-        self.connect(client, arrival, way, now)
+        self.connect(client, arrival, source, now)
     }
 
     /// Accepts one waiting connection: the socket and the client's address.
@@ -260,7 +262,13 @@ impl Acceptor {
         Ok((client, address.ok_or(Errno::CONNABORTED)?))
     }
 
-    fn connect(&mut self, client: OwnedFd, arrival: Arrival, way: Way, now: Time) -> Opened {
+    fn connect(
+        &mut self,
+        client: OwnedFd,
+        arrival: Arrival,
+        source: ServerLegSource,
+        now: Time,
+    ) -> Acceptance {
         let request = arrival.request;
         let start = match arrival.is_bypassed {
             false => self.start(now, &request, arrival.start),
@@ -276,27 +284,27 @@ impl Acceptor {
             true => (None, 0),
         };
         option_errors += errors;
-        match self.call_server(way, request, start.server) {
-            Ok(calling) => Opened::Session(
+        match self.connect_server(source, request, start.server) {
+            Ok(connecting) => Acceptance::Session(
                 arrival,
                 Legs {
                     client,
-                    server: calling.socket,
+                    server: connecting.socket,
                     client_pacing,
                     server_pacing,
                     narrow,
-                    option_errors: option_errors + calling.option_errors,
+                    option_errors: option_errors + connecting.option_errors,
                 },
             ),
             // Without a server, the client would wait for nothing.
-            Err(error) if is_shortage(error) => Opened::Shed(Shortage::Descriptors),
+            Err(error) if is_shortage(error) => Acceptance::Shed(Shortage::Descriptors),
             Err(error) => {
                 tracing::debug!(
                     listener = self.listener.name,
-                    "{} cannot be called: {error}",
+                    "{} cannot be reached: {error}",
                     request.server
                 );
-                Opened::Unconnected(arrival, error)
+                Acceptance::Unconnected(arrival, error)
             }
         }
     }
@@ -311,19 +319,23 @@ impl Acceptor {
     ///
     /// # Errors
     /// Those of `socket(2)`, `bind(2)`, `connect(2)`.
-    fn call_server(
+    fn connect_server(
         &mut self,
-        way: Way,
+        source: ServerLegSource,
         request: Request,
         start: LegStart,
-    ) -> rustix::io::Result<Calling> {
-        match way {
-            Way::Called(socket) => Ok(Calling {
+    ) -> rustix::io::Result<Connecting> {
+        match source {
+            ServerLegSource::Connecting(socket) => Ok(Connecting {
                 socket,
                 option_errors: 0,
             }),
-            Way::AsClient => legs::call_as_client(request, 0, &self.listener, &start),
-            Way::New => legs::call(request.server, |socket| self.set_up_server(socket, &start)),
+            ServerLegSource::ClientAddress => {
+                legs::connect_as_client(request, 0, &self.listener, &start)
+            }
+            ServerLegSource::OwnAddress => {
+                legs::connect_as_proxy(request.server, |socket| self.set_up_server(socket, &start))
+            }
         }
     }
 
@@ -362,9 +374,9 @@ impl Acceptor {
     ///
     /// # Errors
     /// Those of `socket(2)` and `connect(2)`.
-    pub fn call(&mut self, now: Time, request: &Request) -> rustix::io::Result<Calling> {
+    pub fn connect_new(&mut self, now: Time, request: &Request) -> rustix::io::Result<Connecting> {
         let start = self.start(now, request, None).server;
-        self.call_server(Way::New, *request, start)
+        self.connect_server(ServerLegSource::OwnAddress, *request, start)
     }
 
     /// The server of a session has never answered.
@@ -427,9 +439,9 @@ impl Acceptor {
 }
 
 /// The result for a waiting connection that `accept4(2)` did not return.
-const fn not_accepted(error: Errno) -> Opened {
+const fn not_accepted(error: Errno) -> Acceptance {
     match error {
-        Errno::AGAIN => Opened::Nothing,
+        Errno::AGAIN => Acceptance::Nothing,
         // Linux reports network errors of the new connection here: accept(2).
         Errno::CONNABORTED
         | Errno::INTR
@@ -440,8 +452,8 @@ const fn not_accepted(error: Errno) -> Opened {
         | Errno::HOSTUNREACH
         | Errno::NETUNREACH
         | Errno::OPNOTSUPP
-        | Errno::PERM => Opened::Gone,
-        error => Opened::Exhausted(error),
+        | Errno::PERM => Acceptance::Gone,
+        error => Acceptance::Exhausted(error),
     }
 }
 

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use midspan_gateway::initial_window::{MarkedRoute, ThroughDevice};
 use midspan_policy::AccessLink;
-use midspan_policy::oversized_segments::Wish;
+use midspan_policy::oversized_segments::SegmentSizes;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_units::{BitRate, TimeSpan};
 use serde::{Deserialize, Serialize};
@@ -26,7 +26,7 @@ pub struct AccessProfile {
     /// Rate of the access link from the client, if it is known.
     pub upstream: Option<BitRate>,
     /// Sizes of oversized segments.
-    pub oversized_segments: Wish,
+    pub oversized_segments: SegmentSizes,
     /// How far to send ahead of the advertised window.
     pub send_ahead: SendAhead,
     /// Largest fragments in bytes; `None`: for IPv4 the outgoing device's MTU, for IPv6
@@ -270,7 +270,7 @@ mod tests {
             }],
             downstream: None,
             upstream: None,
-            oversized_segments: Wish::Fixed(4420),
+            oversized_segments: SegmentSizes::Fixed(4420),
             send_ahead: SendAhead::Off,
             fragment_size: None,
             timestamps: true,

@@ -78,7 +78,7 @@ impl Remembered {
         let mut counts = (0, 0);
         for (_, verdict, _) in state.verdicts.iter(real_time()) {
             match verdict {
-                Verdict::Takes => counts.0 += 1,
+                Verdict::Accepts => counts.0 += 1,
                 Verdict::Doubted => {}
                 Verdict::Refuses => counts.1 += 1,
             }
@@ -149,7 +149,7 @@ const NANOSECONDS: u64 = 1_000_000_000;
 
 const fn name(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Takes => "takes",
+        Verdict::Accepts => "takes",
         Verdict::Doubted => "doubted",
         Verdict::Refuses => "refuses",
     }
@@ -159,7 +159,7 @@ fn read(line: &[u8], now: Time) -> Option<(IpAddr, Verdict, Time)> {
     let mut words = std::str::from_utf8(line).ok()?.split(' ');
     let client: IpAddr = words.next()?.parse().ok()?;
     let verdict = match words.next()? {
-        "takes" => Verdict::Takes,
+        "takes" => Verdict::Accepts,
         "doubted" => Verdict::Doubted,
         "refuses" => Verdict::Refuses,
         _ => return None,
@@ -202,10 +202,10 @@ mod tests {
         let recalled = remembered.recall(text.as_bytes());
         assert_eq!((recalled.clients, recalled.ignored), (3, 8));
         let of = |client: &str| remembered.of(client.parse().unwrap());
-        assert_eq!(of("192.0.2.1"), Some(Verdict::Takes));
-        assert_eq!(of("::ffff:192.0.2.1"), Some(Verdict::Takes));
+        assert_eq!(of("192.0.2.1"), Some(Verdict::Accepts));
+        assert_eq!(of("::ffff:192.0.2.1"), Some(Verdict::Accepts));
         assert_eq!(of("192.0.2.2"), Some(Verdict::Refuses));
-        assert_eq!(of("::1"), Some(Verdict::Takes));
+        assert_eq!(of("::1"), Some(Verdict::Accepts));
         assert_eq!(remembered.counts(), (2, 1));
         // Reading a file adds no new verdict.
         assert_eq!(remembered.revision(), 0);
@@ -248,7 +248,7 @@ mod tests {
         ) {
             let first = Remembered::default();
             for (client, takes) in &clients {
-                first.note(*client, if *takes { Verdict::Takes } else { Verdict::Refuses });
+                first.note(*client, if *takes { Verdict::Accepts } else { Verdict::Refuses });
             }
             let second = Remembered::default();
             let recalled = second.recall(first.text().as_bytes());

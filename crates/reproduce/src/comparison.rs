@@ -3,7 +3,7 @@
 use midspan_lab::Case;
 use midspan_lab::results::case_name;
 use midspan_path::{Flow, Order, Path, Workload};
-use midspan_plan::{Answer, PlanError, Way};
+use midspan_plan::{Answer, DataPath, PlanError};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{By, Quantity, Record, Spread};
 use midspan_sim::NoObserver;
@@ -132,13 +132,13 @@ impl Comparison {
 
 /// Completion time of one file, or throughput of bulk data; `None` for other workloads.
 fn analysed(path: &Path, flow: &Flow, case: Case) -> Result<Option<f64>, PlanError> {
-    let way = Way::of_flow(path, flow)?;
+    let data_path = DataPath::of_flow(path, flow)?;
     let proxies = if case == Case::Direct {
         &[][..]
     } else {
-        &way.proxies
+        &data_path.proxies
     };
-    let answer = Answer::new(&way, proxies)?;
+    let answer = Answer::new(&data_path, proxies)?;
     Ok(match flow.workload {
         Workload::Download { size } | Workload::Upload { size } => answer.completion_time(size),
         Workload::BulkDownload { .. } | Workload::BulkUpload { .. } => Some(answer.throughput()),

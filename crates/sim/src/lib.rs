@@ -33,7 +33,8 @@ pub mod trace;
 pub use midspan_link::{LossPattern, QueueDiscipline};
 pub use observer::{NoObserver, Observer};
 pub use packet::{
-    Acknowledgement, Data, DataKind, Packet, Segment, SelectiveBlock, SelectiveBlocks, Signals, Way,
+    Acknowledgement, Data, DataKind, Packet, PacketDirection, Segment, SelectiveBlock,
+    SelectiveBlocks, Signals,
 };
 pub use random::Distribution;
 pub use results::{

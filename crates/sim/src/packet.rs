@@ -40,11 +40,11 @@ impl Packet {
     /// The direction of the packet.
     #[inline]
     #[must_use]
-    pub const fn way(&self) -> Way {
+    pub const fn direction(&self) -> PacketDirection {
         if self.passage.0 & BACK == 0 {
-            Way::Forward
+            PacketDirection::Forward
         } else {
-            Way::Back
+            PacketDirection::Back
         }
     }
 
@@ -74,10 +74,10 @@ const OFFSET: u64 = 0xffff << 32;
 impl Passage {
     /// The beginning of a route.
     #[inline]
-    pub(crate) const fn new(way: Way) -> Self {
-        match way {
-            Way::Forward => Self(0),
-            Way::Back => Self(BACK),
+    pub(crate) const fn new(direction: PacketDirection) -> Self {
+        match direction {
+            PacketDirection::Forward => Self(0),
+            PacketDirection::Back => Self(BACK),
         }
     }
 
@@ -109,7 +109,7 @@ impl Passage {
 
 /// The direction of a packet on its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum PacketDirection {
     /// From the sender of data to its receiver.
     Forward,
     /// From the receiver back to the sender.
@@ -227,7 +227,7 @@ impl LinkPacket for Packet {
     }
 
     fn flow(&self) -> u64 {
-        u64::from(self.connection) << 1 | u64::from(self.way() == Way::Back)
+        u64::from(self.connection) << 1 | u64::from(self.direction() == PacketDirection::Back)
     }
 
     fn acknowledgement(&self) -> Option<PureAck> {
@@ -266,11 +266,11 @@ impl LinkPacket for Packet {
 }
 
 impl Reassemble for Packet {
-    type Key = (u32, Way, u16);
+    type Key = (u32, PacketDirection, u16);
 
     fn key(&self) -> Self::Key {
         let identification = Self::piece(self).identification;
-        (self.connection, self.way(), identification)
+        (self.connection, self.direction(), identification)
     }
 
     fn join(pieces: Vec<Self>) -> Option<Self> {

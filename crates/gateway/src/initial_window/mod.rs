@@ -52,7 +52,7 @@ const FAILURES: u32 = 3;
 
 /// The numbers that marks, rules and tables use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct WindowNumbers {
     /// The bits of a packet's mark that belong to Midspan.
     pub marks: MarkField,
     /// Number of the first routing table. Further initial windows use the next numbers.
@@ -143,7 +143,7 @@ pub struct Places(Vec<(u8, MarkedRoute)>);
 /// [`refresh`](Self::refresh). It also calls `refresh` about every ten seconds, because a
 /// notification can be lost, and another program may remove Midspan's rules and routes.
 pub struct InitialWindows {
-    place: Place,
+    numbers: WindowNumbers,
     /// Group and metrics of each mark, in the order of tables and marks.
     windows: Vec<(u8, MarkedRoute)>,
     mirror: Mirror,
@@ -163,10 +163,13 @@ impl InitialWindows {
     ///
     /// # Errors
     /// See [`InitialWindowError`]. After an error, nothing stays in force.
-    pub fn install(place: Place, windows: &BTreeSet<u32>) -> Result<Self, InitialWindowError> {
+    pub fn install(
+        numbers: WindowNumbers,
+        windows: &BTreeSet<u32>,
+    ) -> Result<Self, InitialWindowError> {
         let windows = windows.iter().map(|window| (0, (*window).into()));
         let windows = windows.collect();
-        Self::install_groups(place, &windows)
+        Self::install_groups(numbers, &windows)
     }
 
     /// Like [`install`](Self::install), for windows that each have the number of a group.
@@ -175,10 +178,10 @@ impl InitialWindows {
     /// # Errors
     /// See [`InitialWindowError`]. After an error, nothing stays in force.
     pub fn install_groups(
-        place: Place,
+        numbers: WindowNumbers,
         windows: &BTreeSet<(u8, MarkedRoute)>,
     ) -> Result<Self, InitialWindowError> {
-        Self::install_through(place, windows, None)
+        Self::install_through(numbers, windows, None)
     }
 
     /// Like [`install_groups`](Self::install_groups), with a fragmenter whose device has this
@@ -187,23 +190,23 @@ impl InitialWindows {
     /// # Errors
     /// See [`InitialWindowError`]. After an error, nothing stays in force.
     pub fn install_through(
-        place: Place,
+        numbers: WindowNumbers,
         windows: &BTreeSet<(u8, MarkedRoute)>,
         device: Option<u32>,
     ) -> Result<Self, InitialWindowError> {
-        let possible = place.marks.count();
+        let possible = numbers.marks.count();
         if u32::try_from(windows.len()).is_ok_and(|wanted| wanted > possible) {
             return Err(InitialWindowError::TooManyWindows {
                 wanted: windows.len(),
                 possible,
-                mask: place.marks.mask(),
+                mask: numbers.marks.mask(),
             });
         }
-        let claim = claim(place)?;
+        let claim = claim(numbers)?;
         let tables = Tables::open()?;
-        tables.remove_ours(place)?;
+        tables.remove_ours(numbers)?;
         let mirror = Mirror::new(
-            (place.table..)
+            (numbers.table..)
                 .zip(windows.iter().map(|(_, window)| *window))
                 .collect(),
             device,
@@ -212,7 +215,7 @@ impl InitialWindows {
         // Watching starts before the first read, so that every change after the read is noticed.
         let watch = RouteWatch::open().map_err(InitialWindowError::Watch)?;
         let mut installed = Self {
-            place,
+            numbers,
             windows: windows.iter().copied().collect(),
             mirror,
             tables,
@@ -237,12 +240,12 @@ impl InitialWindows {
         wanted: &BTreeSet<(u8, MarkedRoute)>,
     ) -> Result<(), InitialWindowError> {
         let windows = reassign(&self.windows, wanted);
-        let possible = self.place.marks.count();
+        let possible = self.numbers.marks.count();
         if u32::try_from(windows.len()).map_or(true, |wanted| wanted > possible) {
             return Err(InitialWindowError::TooManyWindows {
                 wanted: windows.len(),
                 possible,
-                mask: self.place.marks.mask(),
+                mask: self.numbers.marks.mask(),
             });
         }
         self.set_places(Places(windows))
@@ -265,7 +268,7 @@ impl InitialWindows {
             return Ok(());
         }
         self.mirror.set_windows(
-            (self.place.table..)
+            (self.numbers.table..)
                 .zip(windows.iter().map(|(_, window)| *window))
                 .collect(),
         );
@@ -295,7 +298,7 @@ impl InitialWindows {
             .iter()
             .zip(0..)
             .filter(move |((of, _), _)| *of == group)
-            .filter_map(|(_, index)| self.place.marks.value(index))
+            .filter_map(|(_, index)| self.numbers.marks.value(index))
     }
 
     /// The mark that gives a connection this initial window; `None` if the window is not installed.
@@ -309,7 +312,7 @@ impl InitialWindows {
     pub fn mark_of_group(&self, group: u8, route: impl Into<MarkedRoute>) -> Option<u32> {
         let wanted = (group, route.into());
         let index = self.windows.iter().position(|value| *value == wanted)?;
-        self.place.marks.value(u32::try_from(index).ok()?)
+        self.numbers.marks.value(u32::try_from(index).ok()?)
     }
 
     /// Readable when routes or rules have changed since the last refresh.
@@ -355,7 +358,7 @@ impl InitialWindows {
 
     /// Removes rules and copies. The next successful update adds them again.
     fn suspend(&mut self) -> Result<usize, InitialWindowError> {
-        let removed = self.tables.remove_ours(self.place)?;
+        let removed = self.tables.remove_ours(self.numbers)?;
         self.mirror.forget();
         self.suspended = true;
         Ok(removed)
@@ -387,10 +390,10 @@ impl InitialWindows {
         for (index, table) in self.mirror.tables().enumerate() {
             let mark = u32::try_from(index)
                 .ok()
-                .and_then(|index| self.place.marks.value(index));
+                .and_then(|index| self.numbers.marks.value(index));
             rules.extend(mark.map(|mark| (mark, table)));
         }
-        done.added += self.tables.ensure_rules(self.place, &rules)?;
+        done.added += self.tables.ensure_rules(self.numbers, &rules)?;
         Ok(())
     }
 }
@@ -421,15 +424,17 @@ impl Drop for InitialWindows {
     fn drop(&mut self) {
         // At a drop, an error cannot be returned. Remaining rules and routes are harmless without
         // marked sockets, and the next run removes them.
-        let _ = self.tables.remove_ours(self.place);
+        let _ = self.tables.remove_ours(self.numbers);
     }
 }
 
 /// Claims the tables. A second run on the same table would remove what the first has set.
-fn claim(place: Place) -> Result<Claim, InitialWindowError> {
-    crate::claim::claim(Kind::InitialWindows, place.table)
+fn claim(numbers: WindowNumbers) -> Result<Claim, InitialWindowError> {
+    crate::claim::claim(Kind::InitialWindows, numbers.table)
         .map_err(InitialWindowError::Claim)?
-        .ok_or(InitialWindowError::InUse { table: place.table })
+        .ok_or(InitialWindowError::InUse {
+            table: numbers.table,
+        })
 }
 
 #[cfg(test)]

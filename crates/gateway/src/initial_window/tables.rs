@@ -6,7 +6,7 @@ use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::copy::{configured, throw_route};
-use super::{InitialWindowError, Place};
+use super::{InitialWindowError, WindowNumbers};
 use crate::ours::{OUR_ROUTES, is_our_rule, is_ours, protocol};
 use midspan_linux::netlink::{Netlink, NetlinkError};
 use midspan_linux::routing::{
@@ -73,14 +73,14 @@ impl Tables {
     /// Adds Midspan's missing rules, which lead from each mark to its table. Returns their number.
     pub fn ensure_rules(
         &self,
-        place: Place,
+        numbers: WindowNumbers,
         marks_and_tables: &[(u32, u32)],
     ) -> Result<usize, NetlinkError> {
         let mut added = 0;
         for family in usable_families() {
             let present = rules(&self.0, family)?;
             for (mark, table) in marks_and_tables {
-                let rule = rule(family, place, *mark, *table);
+                let rule = rule(family, numbers, *mark, *table);
                 if present.iter().any(|other| is_same_rule(other, &rule)) {
                     continue;
                 }
@@ -95,10 +95,10 @@ impl Tables {
         Ok(added)
     }
 
-    /// Removes all rules and routes of Midspan that belong to `place`, as far as possible; returns
+    /// Removes all rules and routes of Midspan that belong to `numbers`, as far as possible; returns
     /// their number.
-    pub fn remove_ours(&self, place: Place) -> Result<usize, InitialWindowError> {
-        let tables = place.table..=place.table.saturating_add(place.marks.count() - 1);
+    pub fn remove_ours(&self, numbers: WindowNumbers) -> Result<usize, InitialWindowError> {
+        let tables = numbers.table..=numbers.table.saturating_add(numbers.marks.count() - 1);
         let mut results = Vec::new();
         // Rules first, so that no rule leads to a half-empty table.
         for family in families() {
@@ -162,14 +162,14 @@ fn removable(route: &RouteMessage) -> RouteMessage {
     }
 }
 
-fn rule(family: AddressFamily, place: Place, mark: u32, table: u32) -> RuleMessage {
+fn rule(family: AddressFamily, numbers: WindowNumbers, mark: u32, table: u32) -> RuleMessage {
     let mut rule = RuleMessage::default();
     rule.header.family = family;
     rule.header.action = RuleAction::ToTable;
     rule.attributes = vec![
-        RuleAttribute::Priority(place.priority),
+        RuleAttribute::Priority(numbers.priority),
         RuleAttribute::FwMark(mark),
-        RuleAttribute::FwMask(place.marks.mask()),
+        RuleAttribute::FwMask(numbers.marks.mask()),
         RuleAttribute::Table(table),
         RuleAttribute::Protocol(protocol()),
     ];

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use super::plan::{Marks, Place, Plan, Selection};
-use super::rules::{self, Machine, QueueWay};
+use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
+use super::rules::{self, Machine, QueueMethod};
 use super::{local_delivery, queue_target, timeouts};
 use midspan_linux::netlink::Netlink;
 use midspan_linux::nftables;
@@ -72,7 +72,7 @@ const TABLE: &str = "midspan_features";
 /// Tries all features, and leaves rules and routes behind. Meant for a network namespace of its
 /// own, in which `lo` is set up.
 #[must_use]
-pub fn features(place: &Place) -> Vec<Feature> {
+pub fn features(numbers: &InterceptionNumbers) -> Vec<Feature> {
     let mut features: Vec<Feature> = EXPRESSIONS
         .into_iter()
         .map(|(name, chain, mend)| {
@@ -89,20 +89,20 @@ pub fn features(place: &Place) -> Vec<Feature> {
         .collect();
     features.push(Feature {
         name: "queue for SYNs",
-        found: queue(place),
+        found: queue(numbers),
         mend: "a kernel with CONFIG_NFT_QUEUE (modprobe nft_queue), or with NFQUEUE of xtables \
                (modprobe xt_NFQUEUE nft_compat)",
         is_needed: true,
     });
     features.push(Feature {
         name: "policy routing",
-        found: routing(place),
+        found: routing(numbers),
         mend: "a kernel with CONFIG_IP_MULTIPLE_TABLES, CONFIG_IPV6_MULTIPLE_TABLES",
         is_needed: true,
     });
     features.push(Feature {
         name: "conntrack time-outs",
-        found: conntrack_timeouts(place),
+        found: conntrack_timeouts(numbers),
         mend: "a kernel with CONFIG_NF_CONNTRACK_TIMEOUT and nft from 0.9.1; until then, \
                nf_conntrack_max with room for two entries of each session for two minutes after its \
                end",
@@ -110,24 +110,24 @@ pub fn features(place: &Place) -> Vec<Feature> {
     });
     features.push(Feature {
         name: "all rules together",
-        found: whole(place),
+        found: whole(numbers),
         mend: "report this, with the output of midspan run --dry-run",
         is_needed: true,
     });
     features
 }
 
-fn queue(place: &Place) -> Result<String, String> {
-    let probe = rules::queue_probe(&place.table);
+fn queue(numbers: &InterceptionNumbers) -> Result<String, String> {
+    let probe = rules::queue_probe(&numbers.table);
     match nftables::is_possible(&probe) {
         Ok(true) => return Ok("as a statement of nftables".to_owned()),
         Ok(false) => {}
         Err(error) => return Err(error.to_string()),
     }
     let target = || -> Result<(), io::Error> {
-        let marks = Marks::new(place.marks, 1, 0).map_err(io::Error::other)?;
-        queue_target::install(place, &marks)?;
-        queue_target::remove(&queue_target::table(place))
+        let marks = Marks::new(numbers.marks, 1, 0).map_err(io::Error::other)?;
+        queue_target::install(numbers, &marks)?;
+        queue_target::remove(&queue_target::table(numbers))
     };
     match target() {
         Ok(()) => Ok("as a target of xtables (nftables has no statement for it here)".to_owned()),
@@ -135,8 +135,8 @@ fn queue(place: &Place) -> Result<String, String> {
     }
 }
 
-fn conntrack_timeouts(place: &Place) -> Result<String, String> {
-    match timeouts::are_possible(place) {
+fn conntrack_timeouts(numbers: &InterceptionNumbers) -> Result<String, String> {
+    match timeouts::are_possible(numbers) {
         Ok(true) => Ok(format!(
             "entries of sessions are removed {} s after their end",
             timeouts::ENDED_SECONDS
@@ -150,20 +150,20 @@ fn conntrack_timeouts(place: &Place) -> Result<String, String> {
     }
 }
 
-fn routing(place: &Place) -> Result<String, String> {
-    let marks = Marks::new(place.marks, 1, 0).map_err(|error| error.to_string())?;
+fn routing(numbers: &InterceptionNumbers) -> Result<String, String> {
+    let marks = Marks::new(numbers.marks, 1, 0).map_err(|error| error.to_string())?;
     let netlink = Netlink::open().map_err(|error| error.to_string())?;
-    local_delivery::ensure(&netlink, place, &marks, usable_families())
-        .and_then(|_| local_delivery::remove(&netlink, place))
+    local_delivery::ensure(&netlink, numbers, &marks, usable_families())
+        .and_then(|_| local_delivery::remove(&netlink, numbers))
         .map(|_| "rules by marks, local routes".to_owned())
         .map_err(|error| error.to_string())
 }
 
 /// The complete rules of a listener.
-fn whole(place: &Place) -> Result<String, String> {
-    let marks = Marks::new(place.marks, 1, 0).map_err(|error| error.to_string())?;
+fn whole(numbers: &InterceptionNumbers) -> Result<String, String> {
+    let marks = Marks::new(numbers.marks, 1, 0).map_err(|error| error.to_string())?;
     let plan = Plan {
-        place: place.clone(),
+        numbers: numbers.clone(),
         selections: vec![Selection {
             interfaces: vec!["lo".to_owned()],
             ipv4_port: Some(1),
@@ -177,7 +177,7 @@ fn whole(place: &Place) -> Result<String, String> {
         server_leg_marks: [].into(),
     };
     let machine = Machine {
-        queue: QueueWay::Target,
+        queue: QueueMethod::Target,
         early_demux: true,
         early_demux_was: true,
     };

@@ -10,7 +10,7 @@ use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use rustix::io::Errno;
 
-use super::plan::{Marks, Place};
+use super::plan::{InterceptionNumbers, Marks};
 use crate::ours::{is_our_rule, is_ours, protocol};
 use midspan_linux::netlink::{Netlink, NetlinkError, interface_index};
 use midspan_linux::routing::{
@@ -20,12 +20,12 @@ use midspan_linux::routing::{
 /// Adds the missing rules and routes of these families; returns their number.
 pub fn ensure(
     netlink: &Netlink,
-    place: &Place,
+    numbers: &InterceptionNumbers,
     marks: &Marks,
     families: impl Iterator<Item = AddressFamily>,
 ) -> Result<usize, NetlinkError> {
     let mut added = 0;
-    let present = routes(netlink, Which::Table(place.routing_table))?;
+    let present = routes(netlink, Which::Table(numbers.routing_table))?;
     for family in families {
         let is_there = present.iter().any(|route| {
             route.header.address_family == family
@@ -33,12 +33,12 @@ pub fn ensure(
                 && is_ours(route)
         });
         if !is_there {
-            add_route(netlink, family, place.routing_table)?;
+            add_route(netlink, family, numbers.routing_table)?;
             added += 1;
         }
         let present = rules(netlink, family)?;
         for mark in &marks.listeners {
-            let rule = rule(family, place, *mark);
+            let rule = rule(family, numbers, *mark);
             if present.iter().any(|other| is_same_rule(other, &rule)) {
                 continue;
             }
@@ -61,18 +61,18 @@ pub fn ensure(
 /// Removes Midspan's rules that lead to the table for other marks than these.
 pub fn remove_other_marks(
     netlink: &Netlink,
-    place: &Place,
+    numbers: &InterceptionNumbers,
     marks: &Marks,
 ) -> Result<(), NetlinkError> {
     for family in families() {
         let wanted: Vec<RuleMessage> = marks
             .listeners
             .iter()
-            .map(|mark| rule(family, place, *mark))
+            .map(|mark| rule(family, numbers, *mark))
             .collect();
         for present in rules(netlink, family)? {
             if is_our_rule(&present)
-                && rule_table(&present) == place.routing_table
+                && rule_table(&present) == numbers.routing_table
                 && !wanted.iter().any(|wanted| is_same_rule(&present, wanted))
             {
                 remove_rule(netlink, family, present)?;
@@ -100,17 +100,17 @@ fn remove_rule(
 }
 
 /// Removes all rules and routes of Midspan that lead to the table; returns their number.
-pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
+pub fn remove(netlink: &Netlink, numbers: &InterceptionNumbers) -> Result<usize, NetlinkError> {
     let mut removed = 0;
     for family in families() {
         let ours = rules(netlink, family)?
             .into_iter()
-            .filter(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
+            .filter(|rule| is_our_rule(rule) && rule_table(rule) == numbers.routing_table);
         for rule in ours {
             removed += usize::from(remove_rule(netlink, family, rule)?);
         }
     }
-    for route in routes(netlink, Which::Table(place.routing_table))? {
+    for route in routes(netlink, Which::Table(numbers.routing_table))? {
         if is_ours(&route) {
             let result = netlink.change(
                 || "remove the route for intercepted packets".to_owned(),
@@ -124,8 +124,11 @@ pub fn remove(netlink: &Netlink, place: &Place) -> Result<usize, NetlinkError> {
 }
 
 /// Whether another program has routes in the table.
-pub fn is_table_taken(netlink: &Netlink, place: &Place) -> Result<bool, NetlinkError> {
-    let routes = routes(netlink, Which::Table(place.routing_table))?;
+pub fn is_table_taken(
+    netlink: &Netlink,
+    numbers: &InterceptionNumbers,
+) -> Result<bool, NetlinkError> {
+    let routes = routes(netlink, Which::Table(numbers.routing_table))?;
     Ok(routes.iter().any(|route| !is_ours(route)))
 }
 
@@ -156,15 +159,15 @@ fn add_route(netlink: &Netlink, family: AddressFamily, table: u32) -> Result<(),
     }
 }
 
-fn rule(family: AddressFamily, place: &Place, mark: u32) -> RuleMessage {
+fn rule(family: AddressFamily, numbers: &InterceptionNumbers, mark: u32) -> RuleMessage {
     let mut rule = RuleMessage::default();
     rule.header.family = family;
     rule.header.action = RuleAction::ToTable;
     rule.attributes = vec![
-        RuleAttribute::Priority(place.rule_priority),
+        RuleAttribute::Priority(numbers.rule_priority),
         RuleAttribute::FwMark(mark),
-        RuleAttribute::FwMask(place.marks.mask()),
-        RuleAttribute::Table(place.routing_table),
+        RuleAttribute::FwMask(numbers.marks.mask()),
+        RuleAttribute::Table(numbers.routing_table),
         RuleAttribute::Protocol(protocol()),
     ];
     rule

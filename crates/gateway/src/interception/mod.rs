@@ -40,7 +40,7 @@ pub mod timeouts;
 
 pub use accounting::Accounting;
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
-pub use plan::{Marks, Place, Plan, Rung, Selection, TooFewMarks};
+pub use plan::{InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks};
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -60,7 +60,7 @@ use midspan_linux::nftables::{self, NftablesError};
 use midspan_linux::route_watch::RouteWatch;
 use midspan_linux::routing::usable_families;
 use probe::Probe;
-use rules::{Machine, QueueWay};
+use rules::{Machine, QueueMethod};
 use rustix::io::Errno;
 use survey::ForeignRule;
 
@@ -127,33 +127,33 @@ impl From<NetlinkError> for InterceptionError {
 /// The mark field is too small, or `nft` cannot be run.
 pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
     let marks = marks(plan)?;
-    let way = queue_way(plan)?;
+    let method = queue_method(plan)?;
     let machine = Machine {
-        queue: way,
+        queue: method,
         early_demux: false,
         early_demux_was: true,
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
-    if timeouts::are_possible(&plan.place)? {
-        text.push_str(&timeouts::ruleset(&plan.place));
+    if timeouts::are_possible(&plan.numbers)? {
+        text.push_str(&timeouts::ruleset(&plan.numbers));
     }
-    if way == QueueWay::Target {
+    if method == QueueMethod::Target {
         text.push_str(&format!(
             "# tables ip {0} and ip6 {0}, hook forward, priority {1}: NFQUEUE {2} with bypass\n",
-            queue_target::table(&plan.place),
-            plan.place.forward_priority.saturating_add(1),
-            plan.place.queue,
+            queue_target::table(&plan.numbers),
+            plan.numbers.forward_priority.saturating_add(1),
+            plan.numbers.queue,
         ));
     }
     for mark in &marks.listeners {
         text.push_str(&format!(
             "# ip rule add priority {} fwmark {mark:#010x}/{:#010x} lookup {}  (and ip -6)\n",
-            plan.place.rule_priority, marks.mask, plan.place.routing_table,
+            plan.numbers.rule_priority, marks.mask, plan.numbers.routing_table,
         ));
     }
     text.push_str(&format!(
         "# ip route add local default dev lo table {}  (and ip -6)\n# sysctl {}=0\n",
-        plan.place.routing_table,
+        plan.numbers.routing_table,
         EarlyDemux::NAME,
     ));
     Ok(text)
@@ -162,14 +162,14 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
 fn marks(plan: &Plan) -> Result<Marks, TooFewMarks> {
     let others = plan.client_leg_marks.len() + plan.server_leg_marks.len();
     let slots: Vec<usize> = plan.selections.iter().map(|s| s.slot).collect();
-    Marks::with_slots(plan.place.marks, &slots, others)
+    Marks::with_slots(plan.numbers.marks, &slots, others)
 }
 
-fn queue_way(plan: &Plan) -> Result<QueueWay, NftablesError> {
-    let probe = rules::queue_probe(&plan.place.table);
+fn queue_method(plan: &Plan) -> Result<QueueMethod, NftablesError> {
+    let probe = rules::queue_probe(&plan.numbers.table);
     Ok(match nftables::is_possible(&probe)? {
-        true => QueueWay::Statement,
-        false => QueueWay::Target,
+        true => QueueMethod::Statement,
+        false => QueueMethod::Target,
     })
 }
 
@@ -180,7 +180,7 @@ fn queue_way(plan: &Plan) -> Result<QueueWay, NftablesError> {
 pub struct Interception {
     plan: Plan,
     marks: Marks,
-    way: QueueWay,
+    method: QueueMethod,
     early_demux: EarlyDemux,
     taking: bool,
     /// Whether IPv6 is switched on, so that IPv6 connections can be routed to this machine.
@@ -204,7 +204,7 @@ impl Interception {
     /// See [`InterceptionError`]. After an error, nothing stays in force.
     pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
         // The leftovers of a killed check, whose rules would otherwise stay in force.
-        remove_leftovers(&plan.place.trial())?;
+        remove_leftovers(&plan.numbers.trial())?;
         Self::install_with(plan, true)
     }
 
@@ -219,23 +219,23 @@ impl Interception {
 
     fn install_with(plan: Plan, change_parameters: bool) -> Result<Self, InterceptionError> {
         let marks = marks(&plan)?;
-        let claim = claim(&plan.place)?;
+        let claim = claim(&plan.numbers)?;
         let netlink = Netlink::open()?;
-        local_delivery::remove(&netlink, &plan.place)?;
-        if local_delivery::is_table_taken(&netlink, &plan.place)? {
+        local_delivery::remove(&netlink, &plan.numbers)?;
+        if local_delivery::is_table_taken(&netlink, &plan.numbers)? {
             return Err(InterceptionError::RoutingTableInUse(
-                plan.place.routing_table,
+                plan.numbers.routing_table,
             ));
         }
-        let way = queue_way(&plan)?;
-        let timeouts = match change_parameters && timeouts::are_possible(&plan.place)? {
+        let method = queue_method(&plan)?;
+        let timeouts = match change_parameters && timeouts::are_possible(&plan.numbers)? {
             true => Timeouts::Wanted { shown: None },
             false => Timeouts::Unwanted,
         };
         let mut installed = Self {
             plan,
             marks,
-            way,
+            method,
             early_demux: match change_parameters {
                 true => EarlyDemux::read(),
                 false => EarlyDemux::leave(),
@@ -259,7 +259,7 @@ impl Interception {
         Ok(installed)
     }
 
-    /// Checks whether the kernel would accept the rules of another plan for the same place.
+    /// Checks whether the kernel would accept the rules of another plan with the same numbers.
     ///
     /// # Errors
     /// The mark field is too small, or the kernel refuses.
@@ -291,7 +291,7 @@ impl Interception {
         &self.plan
     }
 
-    /// Puts another plan for the same place in force, all rules at once. Existing connections
+    /// Puts another plan with the same numbers in force, all rules at once. Existing connections
     /// continue if their marks and interfaces are in the new plan.
     ///
     /// # Errors
@@ -303,7 +303,7 @@ impl Interception {
         self.has_ipv6 = has_ipv6();
         self.ensure_delivery()?;
         self.put_rules()?;
-        local_delivery::remove_other_marks(&self.netlink, &self.plan.place, &self.marks)?;
+        local_delivery::remove_other_marks(&self.netlink, &self.plan.numbers, &self.marks)?;
         Ok(())
     }
 
@@ -324,7 +324,7 @@ impl Interception {
     pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
         let now = Instant::now();
         self.plan.left_alone.add(pairs, now, time);
-        let additions = (self.plan.left_alone).additions(pairs, &self.plan.place.table, now);
+        let additions = (self.plan.left_alone).additions(pairs, &self.plan.numbers.table, now);
         // The sets may be full, or another program may have removed the table.
         if self.taking && nftables::apply(&additions).is_ok() {
             return Ok(());
@@ -334,7 +334,7 @@ impl Interception {
 
     fn machine(&self) -> Machine {
         Machine {
-            queue: self.way,
+            queue: self.method,
             early_demux: EarlyDemux::is_on(),
             early_demux_was: self.early_demux.was_on(),
         }
@@ -351,7 +351,7 @@ impl Interception {
     /// # Errors
     /// The probe cannot be opened: it needs `CAP_NET_RAW`.
     pub fn probe(&self) -> Result<Probe, InterceptionError> {
-        Probe::new(&self.plan.place, &self.plan.selections, &self.marks)
+        Probe::new(&self.plan.numbers, &self.plan.selections, &self.marks)
     }
 
     /// Whether new connections are intercepted.
@@ -427,7 +427,7 @@ impl Interception {
             _ => true,
         };
         let families = usable_families().filter(takes);
-        local_delivery::ensure(&self.netlink, &self.plan.place, &self.marks, families)
+        local_delivery::ensure(&self.netlink, &self.plan.numbers, &self.marks, families)
     }
 
     /// Whether the kernel still lists the tables as they were put. Called only if anything has
@@ -459,18 +459,18 @@ impl Interception {
         for _ in 0..PUT_TRIES {
             let mut shown = Vec::new();
             let mut rules = rules.clone();
-            if !self.timeouts.are_as_put(&self.plan.place)? {
-                rules.push_str(&timeouts::ruleset(&self.plan.place));
+            if !self.timeouts.are_as_put(&self.plan.numbers)? {
+                rules.push_str(&timeouts::ruleset(&self.plan.numbers));
             }
             let generation = nftables::generation_after(|| {
                 nftables::apply(&rules)?;
-                let changes = match self.way {
-                    QueueWay::Target => {
-                        queue_target::install(&self.plan.place, &self.marks)
+                let changes = match self.method {
+                    QueueMethod::Target => {
+                        queue_target::install(&self.plan.numbers, &self.marks)
                             .map_err(InterceptionError::NoQueue)?;
                         2
                     }
-                    QueueWay::Statement => 1,
+                    QueueMethod::Statement => 1,
                 };
                 shown = self.tables()?;
                 Ok::<_, InterceptionError>(changes)
@@ -486,22 +486,22 @@ impl Interception {
     }
 
     fn tables(&self) -> Result<Vec<Option<String>>, InterceptionError> {
-        let table = &self.plan.place.table;
+        let table = &self.plan.numbers.table;
         // Sets whose elements are added and removed by the kernel may have thousands of elements.
         // Therefore the table is listed without elements.
         let mut tables = vec![nftables::table_without_elements("inet", table)?];
         for set in Bypass::of(&self.plan.bypasses).names() {
             tables.push(nftables::set("inet", table, &set)?);
         }
-        if self.way == QueueWay::Target {
-            let name = queue_target::table(&self.plan.place);
+        if self.method == QueueMethod::Target {
+            let name = queue_target::table(&self.plan.numbers);
             for family in ["ip", "ip6"] {
                 tables.push(nftables::table(family, &name)?);
             }
         }
         // This table must be the last one; see `put_rules`.
         if self.has_timeouts() {
-            let name = timeouts::table(&self.plan.place);
+            let name = timeouts::table(&self.plan.numbers);
             tables.push(nftables::table("inet", &name)?);
         }
         Ok(tables)
@@ -525,12 +525,12 @@ enum Timeouts {
 impl Timeouts {
     /// Whether the table does not need to be put. It is put again only if it has changed, because
     /// all sessions lose their time-outs when it is replaced.
-    fn are_as_put(&self, place: &Place) -> Result<bool, NftablesError> {
+    fn are_as_put(&self, numbers: &InterceptionNumbers) -> Result<bool, NftablesError> {
         match self {
             Self::Unwanted => Ok(true),
             Self::Wanted { shown: None } => Ok(false),
             Self::Wanted { shown } => {
-                Ok(nftables::table("inet", &timeouts::table(place))? == *shown)
+                Ok(nftables::table("inet", &timeouts::table(numbers))? == *shown)
             }
         }
     }
@@ -540,13 +540,13 @@ impl Drop for Interception {
     fn drop(&mut self) {
         // At a drop, an error cannot be returned. Without a relay the rules let all packets pass,
         // and the next run replaces them.
-        let _ = nftables::apply(&rules::removal(&self.plan.place.table));
+        let _ = nftables::apply(&rules::removal(&self.plan.numbers.table));
         if self.has_timeouts() {
-            let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.place)));
+            let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.numbers)));
         }
-        let _ = Probe::remove(&self.plan.place);
-        let _ = queue_target::remove(&queue_target::table(&self.plan.place));
-        let _ = local_delivery::remove(&self.netlink, &self.plan.place);
+        let _ = Probe::remove(&self.plan.numbers);
+        let _ = queue_target::remove(&queue_target::table(&self.plan.numbers));
+        let _ = local_delivery::remove(&self.netlink, &self.plan.numbers);
         if self.early_demux.was_on() {
             let _ = midspan_linux::waiting_sockets::end(self.marks.mask);
         }
@@ -554,29 +554,29 @@ impl Drop for Interception {
     }
 }
 
-/// Removes the leftovers of a killed process at a place, unless another process uses it.
+/// Removes the leftovers of a killed process that had these numbers, unless another process uses them.
 ///
 /// # Errors
 /// A leftover cannot be removed.
-fn remove_leftovers(place: &Place) -> Result<(), InterceptionError> {
-    let Ok(_claim) = claim(place) else {
+fn remove_leftovers(numbers: &InterceptionNumbers) -> Result<(), InterceptionError> {
+    let Ok(_claim) = claim(numbers) else {
         return Ok(());
     };
     let netlink = Netlink::open()?;
-    local_delivery::remove(&netlink, place)?;
-    nftables::apply(&rules::removal(&place.table))?;
-    nftables::apply(&rules::removal(&timeouts::table(place)))?;
-    Probe::remove(place)?;
-    queue_target::remove(&queue_target::table(place)).map_err(InterceptionError::NoQueue)
+    local_delivery::remove(&netlink, numbers)?;
+    nftables::apply(&rules::removal(&numbers.table))?;
+    nftables::apply(&rules::removal(&timeouts::table(numbers)))?;
+    Probe::remove(numbers)?;
+    queue_target::remove(&queue_target::table(numbers)).map_err(InterceptionError::NoQueue)
 }
 
 /// How often rules are put in one call if another program changes rules at the same moment. After
 /// that, the next refresh tries again.
 const PUT_TRIES: usize = 3;
 
-/// Claims the place. A second run on the same table would remove what the first has set.
-fn claim(place: &Place) -> Result<Claim, InterceptionError> {
-    crate::claim::claim(Kind::Interception, &place.table)
+/// Claims the numbers. A second run on the same table would remove what the first has set.
+fn claim(numbers: &InterceptionNumbers) -> Result<Claim, InterceptionError> {
+    crate::claim::claim(Kind::Interception, &numbers.table)
         .map_err(InterceptionError::Claim)?
-        .ok_or_else(|| InterceptionError::InUse(place.table.clone()))
+        .ok_or_else(|| InterceptionError::InUse(numbers.table.clone()))
 }

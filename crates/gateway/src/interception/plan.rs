@@ -12,7 +12,7 @@ use ipnet::IpNet;
 /// The names and numbers of Midspan's rules, routes and marks, chosen so that they do not collide
 /// with those of other programs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct InterceptionNumbers {
     /// Name of the nftables tables. The tables for the queue add `_queue`.
     pub table: String,
     /// The bits of a packet's mark that belong to Midspan. The initial windows use the low values
@@ -33,8 +33,8 @@ pub struct Place {
     pub forward_priority: i32,
 }
 
-impl Place {
-    /// Another place, for rules that are in force for a moment only, to try the host's firewall.
+impl InterceptionNumbers {
+    /// Other names and numbers, for rules that are in force for a moment only, to try the host's firewall.
     /// Marks and zones are the same.
     #[must_use]
     pub fn trial(&self) -> Self {
@@ -91,7 +91,7 @@ pub struct Rung {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     /// The names and numbers of rules, routes and marks.
-    pub place: Place,
+    pub numbers: InterceptionNumbers,
     /// The connections of each listener. The first selection that matches a connection applies.
     pub selections: Vec<Selection>,
     /// Interfaces at which clients of earlier selections may still be. Their connections continue.

@@ -8,32 +8,32 @@
 use std::io;
 
 use super::own_tables;
-use super::plan::{Marks, Place};
+use super::plan::{InterceptionNumbers, Marks};
 use midspan_linux::nf_tables::{
     Comparison, FAMILIES, compare, delete_table, hook, load_meta, mask, meta, new_chain, new_rule,
     new_table, queue_by_target, transaction,
 };
 
 /// Name of the tables.
-pub fn table(place: &Place) -> String {
-    format!("{}_queue", place.table)
+pub fn table(numbers: &InterceptionNumbers) -> String {
+    format!("{}_queue", numbers.table)
 }
 
 /// Makes the tables, and replaces old ones.
-pub fn install(place: &Place, marks: &Marks) -> io::Result<()> {
-    let table = table(place);
+pub fn install(numbers: &InterceptionNumbers, marks: &Marks) -> io::Result<()> {
+    let table = table(numbers);
     transaction(|request| {
         for family in FAMILIES {
             delete_table(request, family, &table, own_tables::OURS);
             new_table(request, family, &table, own_tables::OURS);
-            let priority = place.forward_priority.saturating_add(1);
+            let priority = numbers.forward_priority.saturating_add(1);
             new_chain(request, family, &table, hook::FORWARD, priority);
             for mark in &marks.listeners {
                 new_rule(request, family, &table, |rule| {
                     load_meta(rule, meta::MARK);
                     mask(rule, marks.mask);
                     compare(rule, Comparison::Equal, &mark.to_ne_bytes());
-                    queue_by_target(rule, place.queue);
+                    queue_by_target(rule, numbers.queue);
                 });
             }
         }

@@ -47,7 +47,7 @@ const OURS: &str = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1";
 
 /// How the rules put SYNs into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueWay {
+pub enum QueueMethod {
     /// By the statement `queue` of nftables.
     Statement,
     /// By the target NFQUEUE of xtables in tables of Midspan, if the kernel lacks the statement.
@@ -58,7 +58,7 @@ pub enum QueueWay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machine {
     /// How the rules put SYNs into the queue.
-    pub queue: QueueWay,
+    pub queue: QueueMethod,
     /// The kernel looks for a socket before it routes a packet (`net.ipv4.tcp_early_demux`). It
     /// then does not forward a SYN if the socket of an earlier connection with the same addresses
     /// is in TIME-WAIT.
@@ -71,7 +71,7 @@ pub struct Machine {
 /// The text for `nft -f`: replaces the table as a whole. If `taking` is false, no new connections
 /// are intercepted; existing connections continue.
 pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> String {
-    let table = &plan.place.table;
+    let table = &plan.numbers.table;
     let rules = Rules {
         plan,
         marks,
@@ -114,9 +114,9 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         let _ = write!(text, "{chain}");
     }
     if taking {
-        rules.take(&mut text);
+        rules.intercept(&mut text);
     }
-    if machine.queue == QueueWay::Statement {
+    if machine.queue == QueueMethod::Statement {
         let _ = write!(text, "{}", rules.queue());
     }
     let _ = write!(text, "{}", rules.untaken());
@@ -295,7 +295,7 @@ impl Rules<'_> {
     }
 
     fn client_leg(&self) -> Chain {
-        let zone = self.plan.place.zone;
+        let zone = self.plan.numbers.zone;
         Chain::regular("client_leg").rule(format!("ct zone set {zone} goto to_this_machine"))
     }
 
@@ -335,8 +335,8 @@ impl Rules<'_> {
     /// zones. Only packets of Midspan's sockets get a zone. The replies on a server leg get none,
     /// because they arrive with the addresses that the host's NAT has set.
     fn output(&self) -> Chain {
-        let zone = self.plan.place.zone;
-        let server_zone = self.plan.place.server_zone();
+        let zone = self.plan.numbers.zone;
+        let server_zone = self.plan.numbers.server_zone();
         let clients = self.is_marked(self.client_leg_marks().chain(&self.marks.listeners));
         let servers = self.is_marked(self.server_leg_marks());
         Chain::base("output", "filter", "output", BEFORE_CONNTRACK)
@@ -364,32 +364,37 @@ impl Rules<'_> {
     }
 
     /// SYNs that the host forwards. This chain chooses their listener.
-    fn take(&self, text: &mut String) {
+    fn intercept(&self, text: &mut String) {
         let bypass = Bypass::of(&self.plan.bypasses);
         text.push_str(&bypass.sets());
         text.push_str(&self.plan.left_alone.sets(Instant::now()));
-        let mut take = Chain::base(
-            "take",
+        let mut intercept = Chain::base(
+            "intercept",
             "filter",
             "forward",
-            self.plan.place.forward_priority,
+            self.plan.numbers.forward_priority,
         )
         .rules(bypass.rules())
         .rules(left_alone::rules(SYN));
         for name in self.interfaces() {
-            take = take.rules(self.proof(name));
+            intercept = intercept.rules(self.proof(name));
         }
         for (index, selection) in self.plan.selections.iter().enumerate() {
             for name in &selection.interfaces {
-                take = take.rule(format!("iifname \"{name}\" {SYN} jump take_{index}"));
+                intercept =
+                    intercept.rule(format!("iifname \"{name}\" {SYN} jump intercept_{index}"));
             }
         }
         for (index, (selection, mark)) in
             (self.plan.selections.iter().zip(&self.marks.listeners)).enumerate()
         {
-            let _ = write!(text, "{}", self.take_one(index, selection, *mark));
+            let _ = write!(
+                text,
+                "{}",
+                self.intercept_selection(index, selection, *mark)
+            );
         }
-        let _ = write!(text, "{take}");
+        let _ = write!(text, "{intercept}");
     }
 
     /// A client acknowledges a SYN-ACK that has not passed this machine. The packet goes to the
@@ -405,8 +410,8 @@ impl Rules<'_> {
         })
     }
 
-    fn take_one(&self, index: usize, selection: &Selection, mark: u32) -> Chain {
-        let mut chain = Chain::regular(&format!("take_{index}"))
+    fn intercept_selection(&self, index: usize, selection: &Selection, mark: u32) -> Chain {
+        let mut chain = Chain::regular(&format!("intercept_{index}"))
             // The connection's tracking entry is older than this SYN: an earlier SYN passed
             // untouched.
             .rule("ct status confirmed return")
@@ -442,20 +447,20 @@ impl Rules<'_> {
     }
 
     fn queue(&self) -> Chain {
-        let taken = self.is_marked(&self.marks.listeners);
-        let number = self.plan.place.queue;
-        let priority = self.plan.place.forward_priority.saturating_add(1);
+        let intercepted = self.is_marked(&self.marks.listeners);
+        let number = self.plan.numbers.queue;
+        let priority = self.plan.numbers.forward_priority.saturating_add(1);
         Chain::base("queue", "filter", "forward", priority)
-            .rule(format!("{taken} queue flags bypass to {number}"))
+            .rule(format!("{intercepted} queue flags bypass to {number}"))
     }
 
     /// SYNs that come out of the queue: those that the server refused, and those that are not
     /// intercepted after all.
     fn untaken(&self) -> Chain {
         let refused = self.is_marked([&self.marks.refused]);
-        let taken = self.is_marked(&self.marks.listeners);
+        let intercepted = self.is_marked(&self.marks.listeners);
         let clear = format!("meta mark set meta mark & {:#010x}", !self.marks.mask);
-        let priority = self.plan.place.forward_priority.saturating_add(2);
+        let priority = self.plan.numbers.forward_priority.saturating_add(2);
         let watched = self.is_marked([&self.marks.watched]);
         Chain::base("untaken", "filter", "forward", priority)
             .rule(format!(
@@ -472,7 +477,7 @@ impl Rules<'_> {
                     )
                 })
             }))
-            .rule(format!("{taken} {clear}"))
+            .rule(format!("{intercepted} {clear}"))
     }
 
     fn interfaces(&self) -> impl Iterator<Item = &str> {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::{Marks, Place, Plan, Selection};
-use super::rules::{Machine, QueueWay, ruleset};
+use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
+use super::rules::{Machine, QueueMethod, ruleset};
 use crate::initial_window::MarkField;
 
 fn plan() -> Plan {
     Plan {
-        place: Place {
+        numbers: InterceptionNumbers {
             table: "midspan".to_owned(),
             marks: MarkField::new(0x0f00_0000).unwrap(),
             routing_table: 7690,
@@ -46,11 +46,11 @@ fn plan() -> Plan {
     }
 }
 
-fn text(way: QueueWay, taking: bool) -> String {
+fn text(method: QueueMethod, taking: bool) -> String {
     let plan = plan();
-    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
-        queue: way,
+        queue: method,
         early_demux: false,
         early_demux_was: true,
     };
@@ -69,7 +69,7 @@ fn chain(text: &str, name: &str) -> Vec<String> {
 
 #[test]
 fn the_table_is_replaced_as_a_whole() {
-    let text = text(QueueWay::Statement, true);
+    let text = text(QueueMethod::Statement, true);
     let start = "table inet midspan\ndelete table inet midspan\ntable inet midspan {\n";
     assert!(text.starts_with(start), "{text}");
     assert!(text.ends_with("\t}\n}\n"));
@@ -78,7 +78,7 @@ fn the_table_is_replaced_as_a_whole() {
 #[test]
 fn a_listener_takes_what_it_is_told_and_leaves_the_rest() {
     assert_eq!(
-        chain(&text(QueueWay::Statement, true), "take_0"),
+        chain(&text(QueueMethod::Statement, true), "intercept_0"),
         [
             "ct status confirmed return",
             "ct status dnat return",
@@ -94,7 +94,7 @@ fn a_listener_takes_what_it_is_told_and_leaves_the_rest() {
         ]
     );
     assert_eq!(
-        chain(&text(QueueWay::Statement, true), "take_1")[4..],
+        chain(&text(QueueMethod::Statement, true), "intercept_1")[4..],
         [
             "meta nfproto ipv6 return",
             "meta mark set meta mark & 0xf0ffffff | 0x0a000000 accept",
@@ -106,15 +106,15 @@ fn a_listener_takes_what_it_is_told_and_leaves_the_rest() {
 fn only_first_segments_from_client_interfaces_are_taken() {
     let syn = "tcp flags & (fin|syn|rst|ack) == syn";
     assert_eq!(
-        chain(&text(QueueWay::Statement, true), "take")
+        chain(&text(QueueMethod::Statement, true), "intercept")
             .into_iter()
             .filter(|rule| !rule.contains("@watched") && !rule.contains("@left_alone"))
             .collect::<Vec<_>>(),
         [
             "type filter hook forward priority 100; policy accept;".to_owned(),
-            format!("iifname \"acc\" {syn} jump take_0"),
-            format!("iifname \"ppp*\" {syn} jump take_0"),
-            format!("iifname \"acc\" {syn} jump take_1"),
+            format!("iifname \"acc\" {syn} jump intercept_0"),
+            format!("iifname \"ppp*\" {syn} jump intercept_0"),
+            format!("iifname \"acc\" {syn} jump intercept_1"),
         ]
     );
 }
@@ -122,10 +122,10 @@ fn only_first_segments_from_client_interfaces_are_taken() {
 #[test]
 fn while_nothing_is_taken_the_legs_keep_their_rules() {
     let (on, off) = (
-        text(QueueWay::Statement, true),
-        text(QueueWay::Statement, false),
+        text(QueueMethod::Statement, true),
+        text(QueueMethod::Statement, false),
     );
-    assert!(!off.contains("chain take"));
+    assert!(!off.contains("chain intercept"));
     for name in [
         "client_side",
         "from_this_machine",
@@ -141,7 +141,7 @@ fn while_nothing_is_taken_the_legs_keep_their_rules() {
 
 #[test]
 fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
-    let text = text(QueueWay::Statement, true);
+    let text = text(QueueMethod::Statement, true);
     assert_eq!(
         chain(&text, "client_side")[1..],
         [
@@ -167,19 +167,19 @@ fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
 #[test]
 fn the_queue_lets_pass_when_nobody_listens() {
     assert_eq!(
-        chain(&text(QueueWay::Statement, true), "queue"),
+        chain(&text(QueueMethod::Statement, true), "queue"),
         [
             "type filter hook forward priority 101; policy accept;",
             "meta mark & 0x0f000000 == { 0x0b000000, 0x0a000000 } queue flags bypass to 7700",
         ]
     );
-    assert!(!text(QueueWay::Target, true).contains("queue flags"));
+    assert!(!text(QueueMethod::Target, true).contains("queue flags"));
 }
 
 #[test]
 fn zones_are_for_our_sockets_only() {
     assert_eq!(
-        chain(&text(QueueWay::Statement, true), "output")[1..],
+        chain(&text(QueueMethod::Statement, true), "output")[1..],
         [
             "meta mark & 0x0f000000 == { 0x0f000000, 0x01000000, 0x0b000000, 0x0a000000 } \
              ct zone set 7700",
@@ -191,10 +191,10 @@ fn zones_are_for_our_sockets_only() {
 #[test]
 fn with_early_demux_an_old_socket_makes_room() {
     let plan = plan();
-    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let text = |early_demux| {
         let machine = Machine {
-            queue: QueueWay::Statement,
+            queue: QueueMethod::Statement,
             early_demux,
             early_demux_was: true,
         };
@@ -214,15 +214,15 @@ fn with_early_demux_an_old_socket_makes_room() {
 
 #[test]
 fn what_completes_a_watched_connection_is_shown_to_the_relay_once() {
-    let text = text(QueueWay::Statement, true);
+    let text = text(QueueMethod::Statement, true);
     let ends = "ip6 saddr . tcp sport . ip6 daddr . tcp dport";
     let rule = format!(
         "iifname \"ppp*\" tcp flags & (fin|syn|rst|ack) == ack ct state != established {ends} \
          @watched_ipv6 delete @watched_ipv6 {{ {ends} }} \
          meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept"
     );
-    let take = chain(&text, "take");
-    assert!(take.contains(&rule), "{take:?}");
+    let intercept = chain(&text, "intercept");
+    assert!(intercept.contains(&rule), "{intercept:?}");
     let watch = format!("meta mark & 0x0f000000 == 0x0c000000 add @watched_ipv6 {{ {ends} }}");
     assert!(chain(&text, "untaken").contains(&watch));
 }
@@ -235,9 +235,9 @@ fn what_is_bypassed_is_asked_first() {
         "192.0.2.7/32".parse().unwrap(),
         "::/0".parse().unwrap(),
     ];
-    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
-        queue: QueueWay::Statement,
+        queue: QueueMethod::Statement,
         early_demux: false,
         early_demux_was: false,
     };
@@ -247,7 +247,7 @@ fn what_is_bypassed_is_asked_first() {
         "{text}"
     );
     assert_eq!(
-        chain(&text, "take")[1..4],
+        chain(&text, "intercept")[1..4],
         [
             "ip daddr @bypass_ipv4 return",
             "ip saddr @bypass_ipv4 return",
@@ -261,9 +261,9 @@ fn connections_of_a_listener_that_has_gone_go_on() {
     let mut plan = plan();
     plan.more_interfaces = BTreeSet::from(["old".to_owned()]);
     plan.selections.clear();
-    let marks = Marks::with_slots(plan.place.marks, &[], 1).unwrap();
+    let marks = Marks::with_slots(plan.numbers.marks, &[], 1).unwrap();
     let machine = Machine {
-        queue: QueueWay::Statement,
+        queue: QueueMethod::Statement,
         early_demux: false,
         early_demux_was: false,
     };
@@ -271,12 +271,12 @@ fn connections_of_a_listener_that_has_gone_go_on() {
     let rules = chain(&text, "client_side");
     let way = "iifname \"old\" goto from_clients".to_owned();
     assert!(rules.contains(&way), "{rules:?}");
-    assert!(!text.contains("jump take_"));
+    assert!(!text.contains("jump intercept_"));
 }
 
 #[test]
 fn a_socket_that_is_just_being_replaced_is_looked_for_twice_and_never_missed_for_long() {
-    let text = text(QueueWay::Statement, true);
+    let text = text(QueueMethod::Statement, true);
     let look = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1 jump our_socket";
     let looks = chain(&text, "from_clients");
     assert_eq!(looks.iter().filter(|rule| *rule == look).count(), 2);
@@ -300,9 +300,9 @@ fn a_syn_for_another_window_goes_to_other_sockets() {
         ipv4_port: Some(4567),
         ipv6_port: Some(5678),
     });
-    let marks = Marks::new(plan.place.marks, 2, 1).unwrap();
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
-        queue: QueueWay::Statement,
+        queue: QueueMethod::Statement,
         early_demux: false,
         early_demux_was: true,
     };

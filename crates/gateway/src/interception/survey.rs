@@ -6,7 +6,7 @@ use std::fs;
 
 use rtnetlink::packet_route::rule::RuleAttribute;
 
-use super::{InterceptionError, Place};
+use super::{InterceptionError, InterceptionNumbers};
 use crate::claim::{self, Kind};
 use crate::ours::{is_our_rule, is_ours};
 use midspan_linux::netlink::{Netlink, NetlinkError};
@@ -32,7 +32,7 @@ pub struct Survey {
     pub rules: Vec<ForeignRule>,
     /// Routing tables that have routes of other programs.
     pub routing_tables: BTreeSet<u32>,
-    /// Whether there are rules or routes of a Midspan with this place, running or not.
+    /// Whether there are rules or routes of a Midspan with these numbers, running or not.
     pub has_ours: bool,
 }
 
@@ -41,7 +41,7 @@ impl Survey {
     ///
     /// # Errors
     /// The kernel does not list rules or routes.
-    pub fn take(place: &Place) -> Result<Self, InterceptionError> {
+    pub fn take(numbers: &InterceptionNumbers) -> Result<Self, InterceptionError> {
         let netlink = Netlink::open()?;
         let mut survey = Self {
             rules: Vec::new(),
@@ -51,12 +51,12 @@ impl Survey {
         survey.rules = foreign_rules(&netlink)?;
         for family in families() {
             survey.has_ours |= (rules(&netlink, family)?.iter())
-                .any(|rule| is_our_rule(rule) && rule_table(rule) == place.routing_table);
+                .any(|rule| is_our_rule(rule) && rule_table(rule) == numbers.routing_table);
         }
         for route in routes(&netlink, Which::All)? {
             let table = table_of(&route);
             match is_ours(&route) {
-                true => survey.has_ours |= table == place.routing_table,
+                true => survey.has_ours |= table == numbers.routing_table,
                 false => {
                     survey.routing_tables.insert(table);
                 }
@@ -98,16 +98,16 @@ pub(super) fn foreign_rules(netlink: &Netlink) -> Result<Vec<ForeignRule>, Netli
     Ok(found)
 }
 
-/// The Midspan that intercepts with this place at present, if there is one; `Some(None)` if `/proc`
+/// The Midspan that intercepts with these numbers at present, if there is one; `Some(None)` if `/proc`
 /// does not show its process.
 ///
 /// # Errors
 /// Midspan cannot find out which processes hold claims.
-pub fn running(place: &Place) -> Result<Option<Option<Owner>>, InterceptionError> {
+pub fn running(numbers: &InterceptionNumbers) -> Result<Option<Option<Owner>>, InterceptionError> {
     let taken = claim::taken(Kind::Interception).map_err(InterceptionError::Claim)?;
-    let is_running = taken.contains(&place.table);
+    let is_running = taken.contains(&numbers.table);
     Ok(is_running
-        .then(|| claim::holder(Kind::Interception, &place.table).and_then(owner::of_process)))
+        .then(|| claim::holder(Kind::Interception, &numbers.table).and_then(owner::of_process)))
 }
 
 /// The process that reads a packet queue (NFQUEUE); `None` if no process does, `Some(None)` if the

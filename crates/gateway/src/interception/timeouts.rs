@@ -23,7 +23,7 @@ use std::fmt::Write;
 use std::fs;
 
 use super::own_tables;
-use super::plan::Place;
+use super::plan::InterceptionNumbers;
 use super::rules::removal;
 use midspan_linux::nftables::{self, NftablesError};
 
@@ -70,26 +70,26 @@ const fn same(host: u64) -> u64 {
 }
 
 /// Name of the table.
-pub(crate) fn table(place: &Place) -> String {
-    format!("{}{SUFFIX}", place.table)
+pub(crate) fn table(numbers: &InterceptionNumbers) -> String {
+    format!("{}{SUFFIX}", numbers.table)
 }
 
 /// The text for `nft -f`: replaces the table as a whole.
-pub(crate) fn ruleset(place: &Place) -> String {
-    text(place, host_seconds)
+pub(crate) fn ruleset(numbers: &InterceptionNumbers) -> String {
+    text(numbers, host_seconds)
 }
 
 /// Whether the kernel and `nft` support such objects. Nothing is changed.
 ///
 /// # Errors
 /// `nft` cannot be run.
-pub fn are_possible(place: &Place) -> Result<bool, NftablesError> {
+pub fn are_possible(numbers: &InterceptionNumbers) -> Result<bool, NftablesError> {
     // Under another name, so that a table in use is not touched.
-    let place = Place {
-        table: format!("{}_probe", place.table),
-        ..place.clone()
+    let numbers = InterceptionNumbers {
+        table: format!("{}_probe", numbers.table),
+        ..numbers.clone()
     };
-    nftables::is_possible(&ruleset(&place))
+    nftables::is_possible(&ruleset(&numbers))
 }
 
 /// The time of a state in the network namespace of the calling thread.
@@ -98,8 +98,8 @@ fn host_seconds(parameter: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn text(place: &Place, host: impl Fn(&str) -> Option<u64>) -> String {
-    let table = table(place);
+fn text(numbers: &InterceptionNumbers, host: impl Fn(&str) -> Option<u64>) -> String {
+    let table = table(numbers);
     // All states, because `nft` gives a missing state its built-in time, not the host's.
     let policy: Vec<String> = STATES
         .iter()
@@ -125,8 +125,8 @@ fn text(place: &Place, host: impl Fn(&str) -> Option<u64>) -> String {
         "\tchain output {{\n\t\ttype filter hook output priority {PRIORITY}; policy accept;\n\t\t\
          ct state new meta l4proto tcp ct original zone {{ {}, {} }} goto sessions\n\t}}\n\
          \tchain sessions {{",
-        place.zone,
-        place.server_zone(),
+        numbers.zone,
+        numbers.server_zone(),
     );
     for (family, _) in FAMILIES {
         let _ = writeln!(
@@ -143,8 +143,8 @@ mod tests {
     use super::*;
     use crate::initial_window::MarkField;
 
-    fn place() -> Place {
-        Place {
+    fn numbers() -> InterceptionNumbers {
+        InterceptionNumbers {
             table: "midspan".to_owned(),
             marks: MarkField::new(0x0f00_0000).unwrap(),
             routing_table: 7690,
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn what_has_ended_goes_soon_and_what_is_open_stays() {
-        let usual = text(&place(), |_| None);
+        let usual = text(&numbers(), |_| None);
         assert_eq!(
             usual.matches(
                 "policy = { syn_sent : 20, syn_recv : 20, established : 432000, fin_wait : 120, \
@@ -173,13 +173,13 @@ mod tests {
 
     #[test]
     fn what_the_host_has_shortened_or_lengthened_stays_so() {
-        let short = text(&place(), |_| Some(2));
+        let short = text(&numbers(), |_| Some(2));
         assert!(
             short.contains("syn_sent : 2, syn_recv : 2, established : 432000, fin_wait : 2,"),
             "{short}"
         );
         assert!(short.contains("time_wait : 2, close : 2,"), "{short}");
-        let long = text(&place(), |_| Some(864_000));
+        let long = text(&numbers(), |_| Some(864_000));
         assert!(
             long.contains("syn_sent : 20, syn_recv : 20, established : 864000, fin_wait : 864000,"),
             "{long}"

@@ -4,7 +4,7 @@
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use midspan_gateway::initial_window::{MarkField, Place};
+use midspan_gateway::initial_window::{MarkField, WindowNumbers};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::tcp;
 use midspan_testbed::network::{Configure, End, Link, Node};
@@ -12,8 +12,8 @@ use socket2::{Domain, Socket, Type};
 
 pub const LIMIT: Duration = Duration::from_secs(10);
 
-pub fn place() -> Place {
-    Place {
+pub fn numbers() -> WindowNumbers {
+    WindowNumbers {
         marks: MarkField::new(0x0f00_0000).unwrap(),
         table: 7700,
         priority: 32_765,

@@ -25,7 +25,7 @@ use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use thiserror::Error;
 
 use crate::PlanError;
-use crate::way::{PACKET, Way};
+use crate::data_path::{DataPath, PACKET};
 
 /// Largest text that is read: 64 MiB.
 pub const LARGEST_TEXT: usize = 64 << 20;
@@ -105,7 +105,7 @@ impl Measured {
     ///
     /// # Errors
     /// No round trip was measured.
-    pub fn way(&self, rate: Option<BitRate>) -> Result<Way, PlanError> {
+    pub fn data_path(&self, rate: Option<BitRate>) -> Result<DataPath, PlanError> {
         let mut assumptions = self.assumed.clone();
         let mut own_losses = false;
         let rate = match (rate, self.peak.or(self.throughput)) {
@@ -120,7 +120,7 @@ impl Measured {
                 );
                 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Saturates.
                 let rate = (seen * f64::from(PACKET) / f64::from(PACKET - 52)) as u64;
-                BitRate::from_bits_per_second(rate).unwrap_or(crate::way::NO_LIMIT)
+                BitRate::from_bits_per_second(rate).unwrap_or(crate::data_path::NO_LIMIT)
             }
             (None, seen) => {
                 assumptions.push(match seen {
@@ -131,7 +131,7 @@ impl Measured {
                     ),
                     None => "no link limits the rate (`--rate` sets the rate of the slowest link)".to_owned(),
                 });
-                crate::way::NO_LIMIT
+                crate::data_path::NO_LIMIT
             }
         };
         let mut hops = Vec::new();
@@ -147,7 +147,7 @@ impl Measured {
             });
         }
         let ends = self.stretches.iter().map(|stretch| stretch.end.clone());
-        Ok(Way {
+        Ok(DataPath {
             upload: false,
             nodes: std::iter::once("sender".to_owned()).chain(ends).collect(),
             links: (1..=hops.len())

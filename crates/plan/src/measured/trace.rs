@@ -104,14 +104,15 @@ impl Connections {
             .known
             .iter()
             .filter_map(|(ends, connection)| {
-                let busier = usize::from(connection.ways[1].bytes > connection.ways[0].bytes);
+                let busier =
+                    usize::from(connection.data_paths[1].bytes > connection.data_paths[0].bytes);
                 let mut measured = connection.measured(*ends, busier)?;
                 if self.left_out {
                     measured.untold.push(format!(
                         "connections beyond the first {MOST_CONNECTIONS} of the capture"
                     ));
                 }
-                Some((connection.ways[busier].bytes, measured))
+                Some((connection.data_paths[busier].bytes, measured))
             })
             .collect();
         found.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
@@ -122,7 +123,7 @@ impl Connections {
 /// A connection: the data from its lower address to its higher one, and the data back.
 #[derive(Debug, Default)]
 struct Connection {
-    ways: [DataWay; 2],
+    data_paths: [DataWay; 2],
     handshake: Handshake,
 }
 
@@ -175,32 +176,39 @@ struct DataWay {
 }
 
 impl Connection {
-    fn add(&mut self, seen: &Seen, way: usize) {
-        let back = 1 - way;
+    fn add(&mut self, seen: &Seen, data_path: usize) {
+        let back = 1 - data_path;
         if seen.syn {
-            self.handshake.syn(seen, way);
+            self.handshake.syn(seen, data_path);
             // The options of this host apply to data towards it.
-            self.ways[back].segment_option = seen.segment_option;
-            self.ways[back].scale = Some(seen.scale_option.unwrap_or(0));
+            self.data_paths[back].segment_option = seen.segment_option;
+            self.data_paths[back].scale = Some(seen.scale_option.unwrap_or(0));
         } else {
-            self.handshake.acknowledged(seen, way);
+            self.handshake.acknowledged(seen, data_path);
         }
         if seen.payload > 0 && !seen.syn {
-            self.ways[way].data(seen);
+            self.data_paths[data_path].data(seen);
         }
         if let Some(number) = seen.acknowledgement.filter(|_| !seen.syn) {
             let pure = seen.payload == 0 && !seen.ending;
-            self.ways[back].acknowledge(seen, number, pure);
+            self.data_paths[back].acknowledge(seen, number, pure);
         }
     }
 
-    fn measured(&self, ends: (SocketAddr, SocketAddr), way: usize) -> Option<Measured> {
-        let data = &self.ways[way];
+    fn measured(&self, ends: (SocketAddr, SocketAddr), data_path: usize) -> Option<Measured> {
+        let data = &self.data_paths[data_path];
         if data.bytes == 0 {
             return None;
         }
-        let (from, to) = if way == 0 { ends } else { (ends.1, ends.0) };
-        let opener_sends = self.handshake.syn.is_some_and(|(opener, _)| opener == way);
+        let (from, to) = if data_path == 0 {
+            ends
+        } else {
+            (ends.1, ends.0)
+        };
+        let opener_sends = self
+            .handshake
+            .syn
+            .is_some_and(|(opener, _)| opener == data_path);
         let (sender_side, receiver_side) = if opener_sends {
             (self.handshake.before, self.handshake.beyond)
         } else {
@@ -286,10 +294,10 @@ impl Connection {
 }
 
 impl Handshake {
-    fn syn(&mut self, seen: &Seen, way: usize) {
+    fn syn(&mut self, seen: &Seen, data_path: usize) {
         if seen.acknowledgement.is_none() {
             self.again |= self.syn.is_some();
-            self.syn = Some((way, seen.time));
+            self.syn = Some((data_path, seen.time));
         } else {
             self.again |= self.answer.is_some();
             self.answer = Some(seen.time);
@@ -299,8 +307,8 @@ impl Handshake {
         }
     }
 
-    fn acknowledged(&mut self, seen: &Seen, way: usize) {
-        let by_opener = self.syn.is_some_and(|(opener, _)| opener == way);
+    fn acknowledged(&mut self, seen: &Seen, data_path: usize) {
+        let by_opener = self.syn.is_some_and(|(opener, _)| opener == data_path);
         if self.before.is_none()
             && by_opener
             && !self.again

@@ -44,7 +44,7 @@ const LIMIT_PER_CLIENT: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Passage {
     /// The connection may be intercepted.
-    Take,
+    Intercept,
     /// The connection passes untouched, and the caller watches whether the client acknowledges an
     /// answer that did not pass the proxy; if so, the caller calls [`AsymmetricRoutes::prove`].
     PassWatched,
@@ -94,7 +94,7 @@ impl AsymmetricRoutes {
     pub fn arrive(&mut self, now: Time, request: &Request) -> Passage {
         let route = Route::of(request);
         match self.routes.get(&route) {
-            None => Passage::Take,
+            None => Passage::Intercept,
             Some(known) if known.proven_until.is_some_and(|until| now < until) => Passage::Pass,
             Some(_) => {
                 // One connection decides: without a proof, the next one is intercepted.
@@ -116,7 +116,7 @@ impl AsymmetricRoutes {
         } else if count >= RETRANSMISSIONS && self.is_on() {
             Passage::PassWatched
         } else {
-            Passage::Take
+            Passage::Intercept
         }
     }
 

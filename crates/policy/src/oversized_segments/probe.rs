@@ -180,7 +180,7 @@ impl OversizedSegments {
             round_trip: TimeSpan::ZERO,
             delivered: None,
             verdict: None,
-            known: known == Some(Verdict::Takes),
+            known: known == Some(Verdict::Accepts),
             event: None,
             slow_start_again: false,
             again_for_probes: 0,
@@ -331,7 +331,7 @@ impl OversizedSegments {
             Outcome::Open => {}
             Outcome::Unsent => self.state = State::Own,
             Outcome::Arrived => {
-                self.verdict = Some(Verdict::Takes);
+                self.verdict = Some(Verdict::Accepts);
                 self.raise(probe.size);
             }
             Outcome::Lost => {

@@ -32,7 +32,7 @@ const TELLING: u32 = 20;
 
 /// The operator's choice of segments on narrow legs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Wish {
+pub enum SegmentSizes {
     /// Normal segments.
     #[default]
     Off,
@@ -42,7 +42,7 @@ pub enum Wish {
     Auto,
 }
 
-impl Wish {
+impl SegmentSizes {
     /// The sizes that this choice can lead to, in bytes of data, ascending; each needs a route of
     /// its own. The rates are those of the access link, as far as they are known.
     #[must_use]

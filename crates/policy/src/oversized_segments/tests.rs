@@ -27,19 +27,22 @@ fn measured() -> Measured {
 }
 
 fn auto() -> Vec<u32> {
-    Wish::Auto.sizes(rate("8 Mbit/s"), rate("32 kbit/s"))
+    SegmentSizes::Auto.sizes(rate("8 Mbit/s"), rate("32 kbit/s"))
 }
 
 #[test]
 fn sizes_fill_their_fragments() {
     // k is 8.7: nine fragments.
     assert_eq!(auto(), [4420, 8860, 13_300]);
-    assert_eq!(Wish::Auto.sizes(None, None), [4420, 8860, 13_300]);
-    let narrower = Wish::Auto.sizes(rate("8 Mbit/s"), rate("16 kbit/s"));
+    assert_eq!(SegmentSizes::Auto.sizes(None, None), [4420, 8860, 13_300]);
+    let narrower = SegmentSizes::Auto.sizes(rate("8 Mbit/s"), rate("16 kbit/s"));
     assert_eq!(narrower, [4420, 8860, 13_300, 26_620]);
-    assert_eq!(Wish::Fixed(4420).sizes(None, None), [4420]);
-    assert_eq!(Wish::Fixed(70_000).sizes(None, None), [size::LARGEST]);
-    assert!(Wish::Off.sizes(None, None).is_empty());
+    assert_eq!(SegmentSizes::Fixed(4420).sizes(None, None), [4420]);
+    assert_eq!(
+        SegmentSizes::Fixed(70_000).sizes(None, None),
+        [size::LARGEST]
+    );
+    assert!(SegmentSizes::Off.sizes(None, None).is_empty());
 }
 
 #[test]
@@ -172,7 +175,7 @@ fn a_session_starts_with_the_client_s_own_size_probes_and_raises() {
     // In flight: the initial window and what was acknowledged since, although the kernel would send
     // 133,000 bytes.
     assert_eq!(leg.look(), (13_300, Some(42_500), Some(Event::Raised)));
-    assert_eq!(leg.state.verdict(), Some(Verdict::Takes));
+    assert_eq!(leg.state.verdict(), Some(Verdict::Accepts));
     leg.flow(133_000);
     let (_, cap, _) = leg.look();
     assert_eq!(cap, Some(u64::MAX));
@@ -226,7 +229,7 @@ fn probes_that_two_sessions_lose_decide() {
     leg.look();
     leg.flow(13_300);
     assert_eq!(leg.look().2, Some(Event::Raised));
-    assert_eq!(leg.state.verdict(), Some(Verdict::Takes));
+    assert_eq!(leg.state.verdict(), Some(Verdict::Accepts));
 }
 
 /// A tail loss probe resends one segment of the client's own size.
@@ -250,7 +253,7 @@ fn a_probe_whose_answer_is_late_is_not_lost() {
 /// The client has everything it requested, and closes, before the leg is read again.
 #[test]
 fn the_answer_to_a_probe_may_be_in_the_last_reading() {
-    for (is_lost, verdict) in [(false, Verdict::Takes), (true, Verdict::Doubted)] {
+    for (is_lost, verdict) in [(false, Verdict::Accepts), (true, Verdict::Doubted)] {
         let mut leg = Leg::new(None);
         leg.look();
         leg.flow(14_600);
@@ -320,7 +323,7 @@ fn small_segments_with_more_under_way_say_nothing() {
 
 #[test]
 fn what_is_known_of_a_client_spares_the_probe_or_forbids_it() {
-    let mut leg = Leg::new(Some(Verdict::Takes));
+    let mut leg = Leg::new(Some(Verdict::Accepts));
     assert_eq!(leg.look(), (13_300, Some(14_600), Some(Event::Raised)));
     let mut leg = Leg::new(Some(Verdict::Refuses));
     for _ in 0..10 {
@@ -331,7 +334,7 @@ fn what_is_known_of_a_client_spares_the_probe_or_forbids_it() {
 
 #[test]
 fn a_time_out_takes_the_size_back_at_once() {
-    let mut leg = Leg::new(Some(Verdict::Takes));
+    let mut leg = Leg::new(Some(Verdict::Accepts));
     leg.look();
     for count in 1..=3 {
         assert!(leg.state.is_oversized());
@@ -356,14 +359,14 @@ fn address(number: u32) -> IpAddr {
 fn verdicts_age_and_the_oldest_goes_first() {
     let at = |hours: u64| Time::ZERO + TimeSpan::from_seconds(hours * 3600);
     let mut verdicts = Verdicts::new(2);
-    verdicts.note(address(1), Verdict::Takes, at(0));
+    verdicts.note(address(1), Verdict::Accepts, at(0));
     verdicts.note(address(2), Verdict::Refuses, at(1));
-    assert_eq!(verdicts.of(address(1), at(23)), Some(Verdict::Takes));
+    assert_eq!(verdicts.of(address(1), at(23)), Some(Verdict::Accepts));
     assert_eq!(verdicts.of(address(1), at(24)), None);
     assert_eq!(verdicts.of(address(2), at(6)), Some(Verdict::Refuses));
     assert_eq!(verdicts.of(address(2), at(7)), None);
-    verdicts.note(address(1), Verdict::Takes, at(2));
-    verdicts.note(address(3), Verdict::Takes, at(3));
+    verdicts.note(address(1), Verdict::Accepts, at(2));
+    verdicts.note(address(3), Verdict::Accepts, at(3));
     assert_eq!(verdicts.of(address(2), at(3)), None);
     assert_eq!(verdicts.iter(at(3)).count(), 2);
 }
@@ -373,7 +376,7 @@ proptest! {
     fn whatever_is_read_the_size_is_allowed_and_the_cap_lets_a_segment_pass(
         own in 0_u32..10_000,
         known in prop::option::of(prop::sample::select(vec![
-            Verdict::Takes,
+            Verdict::Accepts,
             Verdict::Doubted,
             Verdict::Refuses,
         ])),
@@ -424,7 +427,7 @@ proptest! {
     fn a_memory_is_bounded(notes in prop::collection::vec((0_u32..50, any::<bool>(), 0_u64..9), 0..200)) {
         let mut verdicts = Verdicts::new(8);
         for (client, takes, at) in notes {
-            let verdict = if takes { Verdict::Takes } else { Verdict::Refuses };
+            let verdict = if takes { Verdict::Accepts } else { Verdict::Refuses };
             let now = Time::ZERO + TimeSpan::from_seconds(at);
             verdicts.note(address(client), verdict, now);
             prop_assert!(verdicts.len() <= 8);

@@ -7,7 +7,7 @@ use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 /// How long a client counts as accepting oversized segments.
-const TAKES: TimeSpan = TimeSpan::from_seconds(24 * 3600);
+const ACCEPTS: TimeSpan = TimeSpan::from_seconds(24 * 3600);
 /// How long a client that did not accept them is left alone. Shorter: its path may change, and a
 /// probe is cheap.
 const REFUSES: TimeSpan = TimeSpan::from_seconds(6 * 3600);
@@ -16,7 +16,7 @@ const REFUSES: TimeSpan = TimeSpan::from_seconds(6 * 3600);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// The client has acknowledged an oversized segment.
-    Takes,
+    Accepts,
     /// One oversized segment did not arrive, which may have been chance; another loss decides.
     Doubted,
     /// Oversized segments do not reach the client.
@@ -28,7 +28,7 @@ impl Verdict {
     #[must_use]
     pub const fn lifetime(self) -> TimeSpan {
         match self {
-            Self::Takes => TAKES,
+            Self::Accepts => ACCEPTS,
             Self::Doubted | Self::Refuses => REFUSES,
         }
     }

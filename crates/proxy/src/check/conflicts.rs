@@ -8,7 +8,7 @@ use midspan_linux::{nftables, owner::Owner};
 use super::{Context, Finding};
 
 pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
-    let place = &context.configuration.interception.place;
+    let place = &context.configuration.interception.numbers;
     let mut findings = Vec::new();
     let survey = match Survey::take(place) {
         Ok(survey) => survey,
@@ -56,7 +56,7 @@ fn running(context: &Context<'_>, survey: &Survey) -> Finding {
 }
 
 fn routing_table(context: &Context<'_>, survey: &Survey) -> Finding {
-    let number = context.configuration.interception.place.routing_table;
+    let number = context.configuration.interception.numbers.routing_table;
     let check = format!("routing table {number}");
     if !survey.routing_tables.contains(&number) {
         return Finding::ok(check, "nobody else's");
@@ -74,7 +74,7 @@ fn routing_table(context: &Context<'_>, survey: &Survey) -> Finding {
 
 /// Equal ones are possible, but which is first is then a matter of time.
 fn priority(context: &Context<'_>, survey: &Survey) -> Finding {
-    let number = context.configuration.interception.place.rule_priority;
+    let number = context.configuration.interception.numbers.rule_priority;
     let check = format!("rule priority {number}");
     let is_taken = |number| survey.rules.iter().any(|rule| rule.priority == number);
     if !is_taken(number) {
@@ -92,7 +92,7 @@ fn priority(context: &Context<'_>, survey: &Survey) -> Finding {
 }
 
 fn queue(context: &Context<'_>) -> Finding {
-    let number = context.configuration.interception.place.queue;
+    let number = context.configuration.interception.numbers.queue;
     let check = format!("queue {number}");
     match survey::queue_owner(number) {
         None => Finding::ok(check, "nobody else's"),
@@ -115,7 +115,7 @@ fn queue(context: &Context<'_>) -> Finding {
 }
 
 fn table(context: &Context<'_>, survey: &Survey) -> Finding {
-    let name = &context.configuration.interception.place.table;
+    let name = &context.configuration.interception.numbers.table;
     let check = format!("table inet {name}");
     let tables = match nftables::tables() {
         Ok(tables) => tables,
@@ -138,7 +138,7 @@ fn table(context: &Context<'_>, survey: &Survey) -> Finding {
 }
 
 fn zones(context: &Context<'_>) -> Option<Finding> {
-    let place = &context.configuration.interception.place;
+    let place = &context.configuration.interception.numbers;
     let zone = u32::from(place.zone);
     let check = format!("conntrack zones {zone}, {}", zone + 1);
     let uses = ruleset::uses().ok()?;

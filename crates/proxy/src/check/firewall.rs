@@ -24,7 +24,7 @@ pub(super) fn findings(context: &Context<'_>) -> Result<Vec<Finding>, Error> {
             "run as root",
         )]);
     }
-    let survey = Survey::take(&configuration.interception.place);
+    let survey = Survey::take(&configuration.interception.numbers);
     if survey.is_ok_and(|survey| has_leftovers(context, &survey)) {
         return Ok(vec![Finding::warning(
             CHECK,

@@ -58,7 +58,7 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
     let _ = Netlink::open().map(|netlink| netlink.set_up("lo"));
     let is_transparent = configuration.transparent().next().is_some();
     let features = match is_transparent {
-        true => features::features(&configuration.interception.place),
+        true => features::features(&configuration.interception.numbers),
         false => Vec::new(),
     };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok();

@@ -9,7 +9,7 @@ use super::{Context, Finding};
 const CHECK: &str = "marks";
 
 pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
-    let place = &context.configuration.interception.place;
+    let place = &context.configuration.interception.numbers;
     let ours = place.marks.mask();
     let rules = match Survey::take(place) {
         Ok(survey) => survey.rules,

@@ -137,7 +137,7 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
     crate::helper::check_addresses(&configuration)?;
     let is_transparent = configuration.transparent().next().is_some();
     let running = match is_transparent {
-        true => survey::running(&configuration.interception.place)?,
+        true => survey::running(&configuration.interception.numbers)?,
         false => None,
     };
     let context = Context {

@@ -19,7 +19,7 @@ const ENTRIES_PER_SESSION: u64 = 2;
 const SWEEP_SECONDS: u64 = 8;
 
 pub(super) fn findings(context: &Context<'_>, rate: Option<u64>) -> Vec<Finding> {
-    let place = &context.configuration.interception.place;
+    let place = &context.configuration.interception.numbers;
     let has_timeouts = timeouts::are_possible(place).unwrap_or(false);
     let mut findings = table(rate, has_timeouts);
     findings.extend(established(context, has_timeouts));
@@ -161,7 +161,7 @@ fn helper_ports(context: &Context<'_>) -> Finding {
 /// Rules that see only the first segment of a session.
 fn rules(context: &Context<'_>) -> Vec<Finding> {
     const CHECK: &str = "rules that count connections";
-    let own = &context.configuration.interception.place.table;
+    let own = &context.configuration.interception.numbers.table;
     // Without privileges the rules are not visible, which another check reports.
     let Ok(rules) = ruleset::connection_rules() else {
         return Vec::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use midspan_document::{Located, Source, Spanned};
-use midspan_gateway::initial_window::{MarkField, Place};
+use midspan_gateway::initial_window::{MarkField, WindowNumbers};
 use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
 use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
@@ -267,14 +267,14 @@ fn default_pipe_size(memory: ByteSize, threads: usize) -> ByteSize {
 }
 
 impl MarksTable {
-    fn checked(self, source: &Source) -> Result<Place, Located> {
+    fn checked(self, source: &Source) -> Result<WindowNumbers, Located> {
         let mask = self
             .mask
             .as_ref()
             .map_or(DEFAULT_MASK, |mask| *mask.get_ref());
         let mask_span = self.mask.as_ref().map_or(0..0, Spanned::span);
         let marks = MarkField::new(mask).map_err(|error| Located::new(source, mask_span, error))?;
-        Ok(Place {
+        Ok(WindowNumbers {
             marks,
             // Tables up to 255 are the kernel's and those of /etc/iproute2/rt_tables.
             table: within(
@@ -415,9 +415,9 @@ fn forward(
         Located::new(source, places.name.clone(), message)
             .with_help("a listener of mode \"forward\" has listen and to")
     };
-    if let Some((key, place)) = keys.first() {
+    if let Some((key, numbers)) = keys.first() {
         let message = format!("`{key}` is for listeners of mode \"transparent\"");
-        return Err(Located::new(source, place, message));
+        return Err(Located::new(source, numbers, message));
     }
     Ok(Mode::Forward(Forward {
         listen: listen.ok_or_else(|| missing("listen"))?.into_inner().0,

@@ -23,7 +23,7 @@ impl Configuration {
             new.place = running.place.clone();
         }
         // The same bits, a second time.
-        self.interception.place.marks = running.interception.place.marks;
+        self.interception.numbers.marks = running.interception.numbers.marks;
         keep! {
             self, running,
             "relay.threads" => relay.threads,
@@ -37,12 +37,12 @@ impl Configuration {
             "marks.mask" => marks.marks,
             "marks.table" => marks.table,
             "marks.priority" => marks.priority,
-            "interception.table" => interception.place.table,
-            "interception.routing_table" => interception.place.routing_table,
-            "interception.rule_priority" => interception.place.rule_priority,
-            "interception.forward_priority" => interception.place.forward_priority,
-            "interception.zone" => interception.place.zone,
-            "interception.queue" => interception.place.queue,
+            "interception.table" => interception.numbers.table,
+            "interception.routing_table" => interception.numbers.routing_table,
+            "interception.rule_priority" => interception.numbers.rule_priority,
+            "interception.forward_priority" => interception.numbers.forward_priority,
+            "interception.zone" => interception.numbers.zone,
+            "interception.queue" => interception.numbers.queue,
             "interception.opening_limit" => interception.opening_limit,
             "interception.opening_limit_per_client" => interception.opening_limit_per_client,
             "control.socket" => control,

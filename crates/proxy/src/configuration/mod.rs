@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use midspan_document::{Located, Source};
-use midspan_gateway::initial_window::Place;
+use midspan_gateway::initial_window::WindowNumbers;
 use midspan_policy::LegSettings;
 use midspan_relay::RelayLimits;
 use midspan_relay::profile::AccessProfile;
@@ -45,7 +45,7 @@ pub struct Configuration {
     /// Settings of the log.
     pub log: LogSettings,
     /// The marks, tables and rules for initial windows.
-    pub marks: Place,
+    pub marks: WindowNumbers,
     /// Settings of all transparent listeners.
     pub interception: InterceptionSettings,
     /// The control socket.

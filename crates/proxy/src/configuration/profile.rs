@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use midspan_document::{Located, Source, Spanned};
-use midspan_policy::oversized_segments::Wish;
+use midspan_policy::oversized_segments::SegmentSizes;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_relay::profile::AccessProfile;
 use midspan_units::{BitRate, ByteSize, TimeSpan};
@@ -31,7 +31,7 @@ pub(super) struct ProfileTable {
     #[serde(default)]
     upstream: Option<BitRate>,
     #[serde(default)]
-    oversized_segments: Wish,
+    oversized_segments: SegmentSizes,
     #[serde(default)]
     send_ahead: SendAhead,
     #[serde(default)]

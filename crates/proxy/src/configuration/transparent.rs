@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use midspan_document::{Located, Source, Spanned};
 use midspan_gateway::initial_window::MarkField;
-use midspan_gateway::interception::Place;
+use midspan_gateway::interception::InterceptionNumbers;
 use midspan_linux::netlink;
 use midspan_policy::Handshake;
 use midspan_policy::learned_start::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, windows};
@@ -45,7 +45,7 @@ pub(super) struct Admitting {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InterceptionSettings {
     /// Numbers of rules, routes and marks.
-    pub place: Place,
+    pub numbers: InterceptionNumbers,
     /// Most connections that are being opened, all clients together.
     pub opening_limit: u32,
     /// Most connections that one client (an IPv4 address, an IPv6 /64) is opening.
@@ -171,7 +171,7 @@ impl InterceptionTable {
             }
             name => name.map_or_else(|| DEFAULT_TABLE.to_owned(), Spanned::into_inner),
         };
-        let place = Place {
+        let numbers = InterceptionNumbers {
             table,
             marks,
             routing_table: within(
@@ -199,7 +199,7 @@ impl InterceptionTable {
             )?,
         };
         Ok(InterceptionSettings {
-            place,
+            numbers,
             opening_limit: within(
                 source,
                 "opening_limit",
@@ -375,11 +375,11 @@ fn interface_names(
     source: &Source,
     names: Spanned<Vec<Spanned<String>>>,
 ) -> Result<Vec<String>, Located> {
-    let place = names.span();
+    let numbers = names.span();
     let names = names.into_inner();
     if names.is_empty() || names.len() > LIST_LIMIT {
         let message = format!("1 to {LIST_LIMIT} interfaces can be named");
-        return Err(Located::new(source, place, message));
+        return Err(Located::new(source, numbers, message));
     }
     for name in &names {
         let text = name.get_ref();

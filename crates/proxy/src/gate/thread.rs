@@ -21,7 +21,7 @@ use midspan_relay::kick::Target;
 use midspan_relay::seeded_faults::{self, Fault};
 use midspan_relay::{
     Arrival, Clock, Limits, Openings, Reception, Released, SharedKnowledge, Shortage,
-    call_as_client,
+    connect_as_client,
 };
 use midspan_units::Time;
 use rustix::buffer::spare_capacity;
@@ -172,7 +172,7 @@ impl Worker {
             while let Ok(update) = self.updates.try_recv() {
                 self.carry_out(update);
             }
-            self.tell_decisions();
+            self.send_decisions();
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Worker {
         match update {
             Update::Listeners(listeners, done) => {
                 self.change_listeners(listeners);
-                self.tell_decisions();
+                self.send_decisions();
                 let _ = done.send(());
             }
             Update::Kick(target, reply) => {
@@ -192,7 +192,7 @@ impl Worker {
                 for held in held {
                     self.refuse(&held.packet, held.arrival.request);
                 }
-                self.tell_decisions();
+                self.send_decisions();
                 let _ = reply.send(count);
             }
         }
@@ -314,7 +314,7 @@ impl Worker {
         self.suspect_routes();
         let now = self.relay_time();
         match self.passage(request, listener, 0) {
-            Passage::Take => {}
+            Passage::Intercept => {}
             Passage::Pass => {
                 count(&self.counters.passed_asymmetric);
                 return self.leave(packet.id, request);
@@ -381,9 +381,9 @@ impl Worker {
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match call_as_client(request, mark, &known.listener, &known.server) {
-            Ok(calling) => {
-                let server = calling.socket;
+        match connect_as_client(request, mark, &known.listener, &known.server) {
+            Ok(connecting) => {
+                let server = connecting.socket;
                 self.release(packet, listener, Released { arrival, server });
             }
             Err(error) => self.leave_uncalled(packet.id, request, &error),
@@ -418,12 +418,12 @@ impl Worker {
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match call_as_client(request, mark, &known.listener, &known.server) {
-            Ok(calling) => self.hold(Held {
+        match connect_as_client(request, mark, &known.listener, &known.server) {
+            Ok(connecting) => self.hold(Held {
                 packet,
                 listener,
                 arrival,
-                server: calling.socket,
+                server: connecting.socket,
                 deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
                 memory,
                 repetitions: 0,
@@ -445,7 +445,7 @@ impl Worker {
         };
         // The server may have answered since this turn began.
         let is_answered = rustix::net::getpeername(&held.server).is_ok();
-        if passage == Passage::Take || is_answered {
+        if passage == Passage::Intercept || is_answered {
             count(&self.counters.retransmissions_held);
             return self.decide(packet.id, Verdict::Drop);
         }
@@ -467,7 +467,7 @@ impl Worker {
         let known = &mut self.knowledge.lock();
         match self.listeners.get_mut(listener) {
             Some(of) => of.policy.passage(now, &request, repetitions, known),
-            None => Passage::Take,
+            None => Passage::Intercept,
         }
     }
 

@@ -78,7 +78,7 @@ impl<'a> Marking<'a> {
         let numbers: Vec<usize> = names
             .map(|(listener, _)| slots.of(&listener.relay.name))
             .collect();
-        let field = configuration.interception.place.marks;
+        let field = configuration.interception.numbers.marks;
         let others = initial.map_or_else(|| windows(configuration).len(), InitialWindows::count);
         let marks = match numbers.is_empty() {
             true => None,
@@ -189,7 +189,7 @@ impl<'a> Marking<'a> {
         });
         let marks_of = |group| self.initial.map(|initial| initial.marks_of_group(group));
         Plan {
-            place: self.configuration.interception.place.clone(),
+            numbers: self.configuration.interception.numbers.clone(),
             selections: selections.collect(),
             more_interfaces: earlier.clone(),
             bypasses: bypasses.to_vec(),
@@ -204,11 +204,11 @@ impl<'a> Marking<'a> {
         let marks = self.marks.as_ref()?;
         let settings = &self.configuration.interception;
         Some(GateSettings {
-            queue: settings.place.queue,
+            queue: settings.numbers.queue,
             mask: marks.mask,
             refused_mark: marks.refused,
             watched_mark: marks.watched,
-            server_zone: settings.place.server_zone(),
+            server_zone: settings.numbers.server_zone(),
             asymmetric_route_time: settings.asymmetric_route_time,
             opening_limits: OpeningLimits {
                 all: settings.opening_limit as usize,

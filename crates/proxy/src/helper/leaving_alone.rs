@@ -25,7 +25,7 @@ impl Supervisor {
         if !wanted {
             return;
         }
-        let table = &self.configuration.interception.place.table;
+        let table = &self.configuration.interception.numbers.table;
         let name = Accounting::NAME;
         match self.accounting.switch_on(table) {
             Ok(false) => {}

@@ -55,7 +55,7 @@ pub(super) struct Open {
 }
 
 /// New sockets, one for each thread, and where they listen.
-pub(super) type Opened = (Open, Vec<OwnedFd>);
+pub(super) type OpenedSockets = (Open, Vec<OwnedFd>);
 
 /// The addresses at which the listener has to listen; port 0 stands for any port.
 fn wanted(listener: &Listener) -> Vec<SocketAddr> {
@@ -95,7 +95,7 @@ pub(super) fn open(
     (window, mark): (Option<u32>, Option<u32>),
     count: usize,
     present: &[Open],
-) -> Result<Vec<Opened>, ListenError> {
+) -> Result<Vec<OpenedSockets>, ListenError> {
     let is_transparent = listener.transparent().is_some();
     let open = |address: SocketAddr| {
         let found = present.iter().find(|open| match is_transparent {
@@ -178,7 +178,7 @@ impl Place<'_> {
         probe.listen(1).map_err(self.failed())
     }
 
-    fn open(mut self, mark: Option<u32>, count: usize) -> Result<Opened, ListenError> {
+    fn open(mut self, mark: Option<u32>, count: usize) -> Result<OpenedSockets, ListenError> {
         let mut sockets = Vec::with_capacity(count);
         for _ in 0..count {
             let socket = self.open_one(mark)?;

@@ -184,7 +184,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     supervisor.remember_interfaces(&configuration);
     let measures = configuration.has_control_group();
     supervisor.count_bytes(measures);
-    supervisor.tell_relay();
+    supervisor.send_to_relay();
     supervisor.notifier.ready(&supervisor.status_line());
     if let Some(ready) = options.ready {
         announce(ready);

@@ -104,18 +104,18 @@ impl MachineWatch {
             return other_families;
         }
         // Another part of the helper notices a relay that has ended.
-        if let Err(error) = relay.tell_machine(&machine) {
+        if let Err(error) = relay.send_machine(&machine) {
             warn!("cannot send the machine's addresses to the relay: {error}");
             self.next = now + RETRY;
             return other_families;
         }
-        self.say(configuration, &machine);
+        self.log_changes(configuration, &machine);
         self.told = machine;
         other_families
     }
 
     /// Logs which listeners have begun to forward to themselves, and which no longer do.
-    fn say(&self, configuration: &Configuration, machine: &Machine) {
+    fn log_changes(&self, configuration: &Configuration, machine: &Machine) {
         let began: BTreeSet<_> = machine.looping.difference(&self.told.looping).collect();
         for name in began {
             let listener = configuration

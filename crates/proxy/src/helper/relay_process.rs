@@ -91,7 +91,7 @@ impl RelayProcess {
         let descriptors: Vec<BorrowedFd<'_>> = descriptors.collect();
         message::send(relay.control(), &settings, &descriptors)?;
         relay.send_listeners(listeners)?;
-        relay.tell_machine(&machine)?;
+        relay.send_machine(&machine)?;
         Ok(relay)
     }
 
@@ -129,7 +129,7 @@ impl RelayProcess {
     }
 
     /// Sends this machine's addresses.
-    pub fn tell_machine(&self, machine: &Machine) -> Result<(), Error> {
+    pub fn send_machine(&self, machine: &Machine) -> Result<(), Error> {
         let list = machine
             .to_memory()
             .map_err(Error::system("write down the machine's addresses"))?;

@@ -64,7 +64,7 @@ impl RouteWatch {
 
     /// Reads the tables if this is due; `changed`: there was a notification.
     pub fn handle(&mut self, windows: &mut InitialWindows, changed: bool, now: Instant) {
-        self.say_suspended(windows);
+        self.log_suspended(windows);
         if changed && self.suspended {
             // There are no copies to update; a later reading shows whether there are few routes
             // again.
@@ -110,10 +110,10 @@ impl RouteWatch {
                 self.next = end + ROUTE_RETRY;
             }
         }
-        self.say_suspended(windows);
+        self.log_suspended(windows);
     }
 
-    fn say_suspended(&mut self, windows: &InitialWindows) {
+    fn log_suspended(&mut self, windows: &InitialWindows) {
         let before = std::mem::replace(&mut self.suspended, windows.is_suspended());
         match (before, self.suspended) {
             (false, true) => warn!("{NO_WINDOWS}"),

@@ -222,7 +222,7 @@ impl Supervisor {
                 }
             }
             self.serve_commands(now);
-            self.tell_relay();
+            self.send_to_relay();
         }
     }
 
@@ -329,7 +329,7 @@ impl Supervisor {
     }
 
     /// Sends the helper's state to the relay, if it has changed.
-    pub fn tell_relay(&mut self) {
+    pub fn send_to_relay(&mut self) {
         let state = self.state();
         if self.configuration.admin.is_some()
             && self.told.as_ref() != Some(&state)

@@ -53,7 +53,7 @@ pub(crate) fn try_firewall(
             })
             .collect();
         // The running Midspan may probe at the same time, with a table of its own.
-        return Ok(Probe::new(&plan.place.trial(), &selections, marks)?.run()?);
+        return Ok(Probe::new(&plan.numbers.trial(), &selections, marks)?.run()?);
     }
     let mut listening = Vec::new();
     for (listener, _) in configuration.transparent() {
@@ -66,7 +66,7 @@ pub(crate) fn try_firewall(
     let open: Vec<Open> = listening.iter().map(|(open, _)| open.clone()).collect();
     let mut plan = plan(&open);
     // Uses other names than `run`, whose leftovers stay unchanged.
-    plan.place = plan.place.trial();
+    plan.numbers = plan.numbers.trial();
     let mut tries = 0;
     // A signal must not leave rules behind.
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
@@ -75,7 +75,7 @@ pub(crate) fn try_firewall(
         match Interception::install_to_probe(plan.clone()) {
             Ok(interception) => break Ok(interception.probe()?.run()?),
             Err(InterceptionError::RoutingTableInUse(_)) if tries < TABLES => {
-                plan.place.routing_table = plan.place.routing_table.saturating_add(1);
+                plan.numbers.routing_table = plan.numbers.routing_table.saturating_add(1);
             }
             Err(error) => break Err(error.into()),
         }

@@ -4,7 +4,9 @@ use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
 use midspan_gateway::initial_window::MarkField;
-use midspan_gateway::interception::{Interception, LeftAlone, Place, Plan, Selection};
+use midspan_gateway::interception::{
+    Interception, InterceptionNumbers, LeftAlone, Plan, Selection,
+};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
@@ -59,7 +61,7 @@ impl Policy for ByPort {
 /// Rules and a gate without a relay. Connections that pass untouched or are refused need no relay.
 fn start(policy: ByPort) -> (Interception, Gate) {
     let plan = Plan {
-        place: Place {
+        numbers: InterceptionNumbers {
             table: "midspan".to_owned(),
             marks: MarkField::new(0x0f00_0000).unwrap(),
             routing_table: 7690,
@@ -80,7 +82,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         bypasses: Vec::new(),
         left_alone: LeftAlone::default(),
     };
-    let place = plan.place.clone();
+    let place = plan.numbers.clone();
     let mut interception = Interception::install(plan).unwrap();
     let marks = interception.marks();
     let listener = Listener {

@@ -260,7 +260,7 @@ impl Limits {
     pub fn take(&self, listener: &str, client: IpAddr) -> Result<Option<Seat>, Shortage> {
         let places = lock(&self.listeners).get(listener).map(Arc::clone);
         if self.is_short_of_descriptors() {
-            self.say(Shortage::Descriptors);
+            self.log(Shortage::Descriptors);
             return Err(Shortage::Descriptors);
         }
         match places {
@@ -284,7 +284,7 @@ impl Limits {
                 Err(shortage) => shortage,
             }
         };
-        self.say(shortage);
+        self.log(shortage);
         Err(shortage)
     }
 
@@ -293,7 +293,7 @@ impl Limits {
         let until = (self.start.elapsed() + SHORTAGE_TIME).as_millis();
         let until = u64::try_from(until).unwrap_or(u64::MAX);
         self.short_until.store(until, Ordering::Relaxed);
-        self.say(Shortage::Descriptors);
+        self.log(Shortage::Descriptors);
     }
 
     fn is_short_of_descriptors(&self) -> bool {
@@ -302,7 +302,7 @@ impl Limits {
     }
 
     /// Logs that a connection was refused because of this shortage.
-    pub fn say(&self, shortage: Shortage) {
+    pub fn log(&self, shortage: Shortage) {
         let now = Instant::now();
         let is_due = {
             let said = &mut lock(&self.said)[shortage as usize];

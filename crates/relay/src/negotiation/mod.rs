@@ -25,21 +25,21 @@
 //! After its session, an HTTP client returns to the negotiation and may send another request within
 //! `negotiation_timeout`.
 
-mod calling;
+mod attempts;
 mod lookups;
 mod names;
+mod negotiating_client;
 pub mod resolver;
 mod serving;
-mod talk;
 mod tries;
 
 pub use lookups::MOST_OF_ALL;
 pub use names::Names;
 pub(super) use serving::Neighbours;
 
-use calling::failure;
+use attempts::failure;
 use lookups::Asked;
-use talk::{Joined, Step, Talk};
+use negotiating_client::{Joined, NegotiatingClient, Step};
 pub(super) use tries::Tries;
 
 use std::collections::BTreeMap;
@@ -75,7 +75,7 @@ const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
 /// The negotiations of one thread.
 pub(super) struct Negotiations {
     /// The negotiations, by key.
-    talks: Table<Talk>,
+    negotiating_clients: Table<NegotiatingClient>,
     /// Their deadlines.
     timers: Timers,
     /// Number of negotiations.
@@ -102,7 +102,7 @@ impl Negotiations {
             poll,
             counters,
             limits,
-            talks: Table::new(),
+            negotiating_clients: Table::new(),
             timers: Timers::default(),
             count: 0,
             clients: BTreeMap::new(),

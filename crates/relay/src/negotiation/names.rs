@@ -17,7 +17,7 @@ use crate::limits::Client;
 use crate::table::Key;
 
 /// The result of a look-up for a negotiation; `None` if the resolver was too busy.
-pub type Told = (Key, Option<Vec<IpAddr>>);
+pub type LookedUp = (Key, Option<Vec<IpAddr>>);
 
 /// The look-up of names, shared by all threads.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub struct Names {
     lookups: Mutex<Lookups>,
     /// Answers for each thread; the number is limited by the thread's negotiations, each of which
     /// has one request.
-    answers: Vec<Mutex<Vec<Told>>>,
+    answers: Vec<Mutex<Vec<LookedUp>>>,
     control: Arc<Control>,
     start: Instant,
 }
@@ -71,7 +71,7 @@ impl Names {
     }
 
     /// Takes the answers for a thread; `None` if the resolver was too busy.
-    pub fn take(&self, thread: usize) -> Vec<Told> {
+    pub fn take(&self, thread: usize) -> Vec<LookedUp> {
         let answers = self.answers.get(thread);
         answers.map_or_else(Vec::new, |answers| std::mem::take(&mut *lock(answers)))
     }

@@ -9,7 +9,7 @@ use midspan_policy::Request;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
 use midspan_units::Time;
 
-use super::{Asked, Joined, Negotiations, Reason, Step, Talk};
+use super::{Asked, Joined, NegotiatingClient, Negotiations, Reason, Step};
 use crate::acceptors::Acceptors;
 use crate::arrival::NewClient;
 use crate::destination::Negotiator;
@@ -50,7 +50,7 @@ impl Negotiations {
         if !self.has_room(caller) {
             return self.count_refusal(Reason::Overload);
         }
-        let key = self.talks.next_key();
+        let key = self.negotiating_clients.next_key();
         if let Err(error) = self.poll.add_negotiation(&client.socket, key) {
             return around.acceptors.pause(index, error, around.now);
         }
@@ -64,14 +64,15 @@ impl Negotiations {
         });
         // As much memory as the client will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);
-        let talk = Talk::new(client, memory, index, settings, credentials, around.now);
-        let key = self.take_in(talk, around.acceptors);
+        let negotiating =
+            NegotiatingClient::new(client, memory, index, settings, credentials, around.now);
+        let key = self.take_in(negotiating, around.acceptors);
         self.go_on(key, around);
     }
 
-    fn take_in(&mut self, talk: Talk, acceptors: &mut Acceptors) -> Key {
-        let (index, caller) = (talk.listener, talk.caller());
-        let key = self.talks.insert(talk);
+    fn take_in(&mut self, negotiating: NegotiatingClient, acceptors: &mut Acceptors) -> Key {
+        let (index, caller) = (negotiating.listener, negotiating.caller());
+        let key = self.negotiating_clients.insert(negotiating);
         self.count(caller, true);
         // A negotiation counts as a session: it has a descriptor, and draining waits for it.
         self.counters.sessions_active.add(1);
@@ -102,17 +103,18 @@ impl Negotiations {
         if let Some((client_left, kept)) = left
             && !matches!(client, Client::IsGone)
         {
-            let key = self.talks.next_key();
+            let key = self.negotiating_clients.next_key();
             let watched = self.poll.change_to_negotiation(&client_left.socket, key);
             let memory = self.limits.set_aside(LEAST_OF_SESSION);
-            let talk = Talk::again(client_left, memory, listener, kept, last, around.now);
+            let negotiating =
+                NegotiatingClient::again(client_left, memory, listener, kept, last, around.now);
             // Without room or events, the connection is closed at once; by a reset if there is an
             // answer that cannot be sent.
             if last.is_none_or(str::is_empty) && (!has_room || watched.is_err()) {
-                talk.close_in_order();
+                negotiating.close_in_order();
             }
             if has_room && watched.is_ok() {
-                let key = self.take_in(talk, around.acceptors);
+                let key = self.take_in(negotiating, around.acceptors);
                 self.go_on(key, around);
             }
         }
@@ -121,12 +123,13 @@ impl Negotiations {
 
     /// Closes idle connections of a listener's clients that have had an answer.
     pub fn close_idle(&mut self, index: usize, acceptors: &mut Acceptors, now: Time) {
-        let talks = &mut self.talks;
-        let idle: Vec<Key> = (0..talks.places())
+        let negotiating_clients = &mut self.negotiating_clients;
+        let idle: Vec<Key> = (0..negotiating_clients.places())
             .filter_map(|place| {
-                let talk = talks.at_place(place)?;
-                (talk.listener == index && talk.is_idle()).then(|| talk.close_in_order())?;
-                talks.key_at(place)
+                let negotiating = negotiating_clients.at_place(place)?;
+                (negotiating.listener == index && negotiating.is_idle())
+                    .then(|| negotiating.close_in_order())?;
+                negotiating_clients.key_at(place)
             })
             .collect();
         for key in idle {
@@ -136,50 +139,50 @@ impl Negotiations {
 
     /// Handles an event or a deadline.
     pub fn go_on(&mut self, key: Key, around: &mut Neighbours<'_>) {
-        let Some(talk) = self.talks.get_mut(key) else {
+        let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
             return;
         };
-        let (listener, now, poll) = (talk.listener, around.now, &self.poll);
+        let (listener, now, poll) = (negotiating.listener, around.now, &self.poll);
         let Some(acceptor) = around.acceptors.get_mut(listener) else {
             return self.forget(key, None, around.acceptors, now);
         };
-        let client = talk.client_address();
+        let client = negotiating.client_address();
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
-        let step = talk.advance(now, spare, |server| {
+        let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let calling = acceptor.call(now, &request)?;
-            self.counters.option_errors.add(calling.option_errors);
-            poll.add_negotiation(&calling.socket, key)?;
-            Ok(calling.socket)
+            let connecting = acceptor.connect_new(now, &request)?;
+            self.counters.option_errors.add(connecting.option_errors);
+            poll.add_negotiation(&connecting.socket, key)?;
+            Ok(connecting.socket)
         });
         self.carry_out(key, step, around);
     }
 
     fn carry_out(&mut self, key: Key, mut step: Step, around: &mut Neighbours<'_>) {
         loop {
-            let Some(talk) = self.talks.get_mut(key) else {
+            let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
                 return;
             };
             step = match step {
                 Step::Wait => {
-                    talk.note_memory();
-                    let next = Some(talk.next());
-                    self.timers.set(key, &mut talk.timer, next);
+                    negotiating.note_memory();
+                    let next = Some(negotiating.next());
+                    self.timers.set(key, &mut negotiating.timer, next);
                     return;
                 }
                 Step::Resolve(name) => {
-                    let client = talk.client_address().ip();
+                    let client = negotiating.client_address().ip();
                     let addresses = match self.ask(key, client, name.as_str()) {
                         Asked::Waiting => None,
                         Asked::Known(addresses) => Some(Some(addresses)),
                         Asked::Refused => Some(None),
                     };
-                    match (addresses, self.talks.get_mut(key)) {
+                    match (addresses, self.negotiating_clients.get_mut(key)) {
                         (_, None) => return,
                         (None, Some(_)) => Step::Wait,
-                        (Some(addresses), Some(talk)) => {
-                            talk.handle_addresses(addresses, around.now)
+                        (Some(addresses), Some(negotiating)) => {
+                            negotiating.handle_addresses(addresses, around.now)
                         }
                     }
                 }
@@ -188,8 +191,8 @@ impl Negotiations {
                     Some(step) => step,
                 },
                 Step::Unconnected(server, error) => {
-                    let (arrival, listener) = (talk.arrival(server), talk.listener);
-                    let name = talk.name();
+                    let (arrival, listener) = (negotiating.arrival(server), negotiating.listener);
+                    let name = negotiating.name();
                     let at = (&*around.acceptors, around.now);
                     (around.sessions).note_unconnected(listener, &arrival, error, name, at);
                     return self.go_on(key, around);
@@ -211,19 +214,19 @@ impl Negotiations {
         around: &mut Neighbours<'_>,
     ) -> Option<Step> {
         let now = around.now;
-        let talk = self.talks.get_mut(key)?;
-        let client = talk.client_address();
-        let access = &talk.settings.access;
+        let negotiating = self.negotiating_clients.get_mut(key)?;
+        let client = negotiating.client_address();
+        let access = &negotiating.settings.access;
         addresses.retain(|server| access.allows(client.ip(), *server, crate::machine::is_own));
         let Some(server) = addresses.first().copied() else {
-            return Some(talk.fail(Failure::NotAllowed, Some(Reason::Destination), now));
+            return Some(negotiating.fail(Failure::NotAllowed, Some(Reason::Destination), now));
         };
-        let acceptor = around.acceptors.get_mut(talk.listener)?;
-        match acceptor.admit(now, talk.client(), &Request { client, server }) {
-            None => Some(talk.fail(Failure::NotAllowed, Some(Reason::Policy), now)),
+        let acceptor = around.acceptors.get_mut(negotiating.listener)?;
+        match acceptor.admit(now, negotiating.client(), &Request { client, server }) {
+            None => Some(negotiating.fail(Failure::NotAllowed, Some(Reason::Policy), now)),
             Some(admitted) => {
                 self.counters.option_errors.add(admitted.option_errors);
-                talk.call(addresses, admitted.connect_timeout, now);
+                negotiating.connect(addresses, admitted.connect_timeout, now);
                 None
             }
         }
@@ -235,8 +238,8 @@ impl Negotiations {
             return;
         };
         for (key, addresses) in names.take(self.thread) {
-            if let Some(talk) = self.talks.get_mut(key) {
-                let step = talk.handle_addresses(addresses, around.now);
+            if let Some(negotiating) = self.negotiating_clients.get_mut(key) {
+                let step = negotiating.handle_addresses(addresses, around.now);
                 self.carry_out(key, step, around);
             }
         }
@@ -245,8 +248,8 @@ impl Negotiations {
     /// Handles the negotiations whose deadline has passed.
     pub fn handle_timers(&mut self, around: &mut Neighbours<'_>) {
         while let Some(key) = self.timers.pop_due(around.now) {
-            if let Some(talk) = self.talks.get_mut(key) {
-                talk.timer = None;
+            if let Some(negotiating) = self.negotiating_clients.get_mut(key) {
+                negotiating.timer = None;
                 self.go_on(key, around);
             }
         }
@@ -265,7 +268,7 @@ impl Negotiations {
             framed,
         }) = self
             .take_out(key, around.acceptors, around.now)
-            .and_then(Talk::into_joined)
+            .and_then(NegotiatingClient::into_joined)
         else {
             return;
         };
@@ -294,13 +297,18 @@ impl Negotiations {
     /// Resets clients without a session that the target includes; returns their number. A client
     /// whose server the target includes is reset when this server answers.
     pub fn kick(&mut self, target: Target, acceptors: &mut Acceptors, now: Time) -> u64 {
-        let talks = &mut self.talks;
-        let is_meant = |talk: &Talk| target.has_address(talk.client_address().ip());
-        let meant: Vec<Key> = (0..talks.places())
-            .filter(|place| talks.at_place(*place).is_some_and(|talk| is_meant(talk)))
+        let negotiating_clients = &mut self.negotiating_clients;
+        let is_meant =
+            |negotiating: &NegotiatingClient| target.has_address(negotiating.client_address().ip());
+        let meant: Vec<Key> = (0..negotiating_clients.places())
+            .filter(|place| {
+                negotiating_clients
+                    .at_place(*place)
+                    .is_some_and(|negotiating| is_meant(negotiating))
+            })
             .collect::<Vec<_>>()
             .into_iter()
-            .filter_map(|place| talks.key_at(place))
+            .filter_map(|place| negotiating_clients.key_at(place))
             .collect();
         for key in &meant {
             self.forget(*key, None, acceptors, now);
@@ -310,25 +318,38 @@ impl Negotiations {
 
     /// Ends a negotiation without a session.
     fn forget(&mut self, key: Key, reason: Option<Reason>, acceptors: &mut Acceptors, now: Time) {
-        let talk = self.take_out(key, acceptors, now);
+        let negotiating = self.take_out(key, acceptors, now);
         if let Some(reason) = reason {
-            if let Some(talk) = &talk {
-                self.log_refusal(talk.listener, talk.client_address(), reason, acceptors);
+            if let Some(negotiating) = &negotiating {
+                self.log_refusal(
+                    negotiating.listener,
+                    negotiating.client_address(),
+                    reason,
+                    acceptors,
+                );
             }
             self.count_refusal(reason);
         }
     }
 
-    fn take_out(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Talk> {
-        let mut talk = self.talks.remove(key)?;
-        let (client, wrong) = (talk.client_address().ip(), talk.wrong_passwords());
+    fn take_out(
+        &mut self,
+        key: Key,
+        acceptors: &mut Acceptors,
+        now: Time,
+    ) -> Option<NegotiatingClient> {
+        let mut negotiating = self.negotiating_clients.remove(key)?;
+        let (client, wrong) = (
+            negotiating.client_address().ip(),
+            negotiating.wrong_passwords(),
+        );
         self.tries.note(client, wrong, now);
-        self.timers.set(key, &mut talk.timer, None);
-        self.count(talk.caller(), false);
+        self.timers.set(key, &mut negotiating.timer, None);
+        self.count(negotiating.caller(), false);
         self.counters.sessions_active.decrement();
         self.counters.negotiations_active.decrement();
-        acceptors.end_session(talk.listener);
-        Some(talk)
+        acceptors.end_session(negotiating.listener);
+        Some(negotiating)
     }
 
     /// Counts and logs a client that the access rules do not admit.
@@ -373,7 +394,7 @@ impl Negotiations {
             Reason::Name => &counters.names_not_found,
             Reason::Overload => &counters.refused_overloaded,
             Reason::Crowded => {
-                self.limits.say(Shortage::Client);
+                self.limits.log(Shortage::Client);
                 &counters.shed_client
             }
         };

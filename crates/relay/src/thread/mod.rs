@@ -24,11 +24,11 @@ use super::acceptors::Acceptors;
 use super::clockwork::{Clockwork, Deadline, Reason};
 use super::control::{Clock, Command, Control};
 use super::crowd::Crowd;
+use super::eviction::Eviction;
 use super::kick::Kicks;
 use super::limits::Limits;
-use super::making_way::MakingWay;
 use super::negotiation::{Names, Negotiations, Neighbours, Tries};
-use super::opening::{Acceptor, Opened};
+use super::opening::{Acceptance, Acceptor};
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::sessions::{Observation, Sessions};
@@ -48,7 +48,7 @@ pub struct RelayThread {
     negotiations: Negotiations,
     sessions: Sessions,
     kicks: Kicks,
-    making_way: MakingWay,
+    eviction: Eviction,
     /// The first is the wake-up by the relay's owner.
     sources: Vec<Box<dyn EventSource>>,
     control: Arc<Control>,
@@ -143,7 +143,7 @@ impl RelayThread {
                 reset_timeout,
             ),
             kicks: Kicks::default(),
-            making_way: MakingWay::new(Arc::clone(&limits), Arc::clone(&control)),
+            eviction: Eviction::new(Arc::clone(&limits), Arc::clone(&control)),
             sources: Vec::new(),
             poll,
             control,
@@ -216,7 +216,7 @@ impl RelayThread {
         negotiations.handle_names(&mut around);
         negotiations.handle_timers(&mut around);
         self.acceptors.resume(now);
-        (self.making_way).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
+        (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
         self.handle_updates();
         (self.kicks).go_on(&mut self.sessions, &mut self.acceptors, now);
         self.retire_due();
@@ -322,34 +322,34 @@ impl RelayThread {
     fn accept(&mut self, index: usize, most: usize) -> bool {
         let now = self.clockwork.now();
         for _ in 0..most {
-            (self.making_way).make_way(index, &mut self.sessions, &mut self.acceptors, now);
+            (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
             let Some(acceptor) = self.acceptors.get_mut(index) else {
                 return false;
             };
             match acceptor.open(now, &self.limits) {
-                Opened::Session(arrival, legs) => {
+                Acceptance::Session(arrival, legs) => {
                     self.counters.option_errors.add(legs.option_errors);
                     // Otherwise both legs are dropped, which resets them.
                     if !self.kicks.includes(&arrival) {
                         (self.sessions).begin(index, arrival, legs, &mut self.acceptors, now);
                     }
                 }
-                Opened::Negotiation(client, negotiator) => {
+                Acceptance::Negotiation(client, negotiator) => {
                     let (negotiations, mut around) = self.negotiations();
                     negotiations.begin(index, client, &negotiator, &mut around);
                 }
-                Opened::Refused => self.counters.refused_by_policy.add(1),
-                Opened::Denied(client) => {
+                Acceptance::Refused => self.counters.refused_by_policy.add(1),
+                Acceptance::Denied(client) => {
                     (self.negotiations).deny(index, client, &self.acceptors);
                 }
-                Opened::Unconnected(arrival, error) => {
+                Acceptance::Unconnected(arrival, error) => {
                     let at = (&self.acceptors, now);
                     (self.sessions).note_unconnected(index, &arrival, error, None, at);
                 }
-                Opened::Gone => self.counters.accept_errors.add(1),
-                Opened::Nothing => return false,
-                Opened::Shed(shortage) => self.acceptors.count_shed(shortage),
-                Opened::Exhausted(error) => {
+                Acceptance::Gone => self.counters.accept_errors.add(1),
+                Acceptance::Nothing => return false,
+                Acceptance::Shed(shortage) => self.acceptors.count_shed(shortage),
+                Acceptance::Exhausted(error) => {
                     if !self.acceptors.shed(index, error, now) {
                         return false;
                     }

@@ -1,6 +1,6 @@
 //! The results of the simulator and of the analysis for the path of a case.
 
-use midspan_plan::{Answer, Way};
+use midspan_plan::{Answer, DataPath};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Bound, By, Record, Spread};
 use midspan_units::ByteSize;
@@ -77,9 +77,9 @@ pub(super) fn analyse(arm: &Arm) -> Option<f64> {
     if path != arm.path {
         return None;
     }
-    let way = Way::of_flow(&path, path.flows.first()?).ok()?;
-    let proxies = if proxies { &way.proxies[..] } else { &[] };
-    let answer = Answer::new(&way, proxies).ok()?;
+    let data_path = DataPath::of_flow(&path, path.flows.first()?).ok()?;
+    let proxies = if proxies { &data_path.proxies[..] } else { &[] };
+    let answer = Answer::new(&data_path, proxies).ok()?;
     let Some(bits) = size(arm) else {
         return Some(answer.throughput());
     };

@@ -4,7 +4,7 @@ use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
 use midspan_path::{Acknowledge, NodeKind, Path, Workload};
 use midspan_policy::AccessLink;
-use midspan_policy::oversized_segments::Wish;
+use midspan_policy::oversized_segments::SegmentSizes;
 use midspan_policy::sending_ahead::SendAhead;
 use midspan_records::RunKey;
 use midspan_report::Axis;
@@ -193,7 +193,7 @@ impl Arm {
     pub(crate) fn simulated(&self) -> Option<(Path, bool)> {
         let mut path = self.path.clone();
         let does_something = |access: &AccessLink| {
-            access.oversized_segments != Wish::Off || access.send_ahead != SendAhead::Off
+            access.oversized_segments != SegmentSizes::Off || access.send_ahead != SendAhead::Off
         };
         let has_profile = path
             .proxies()

@@ -4,7 +4,7 @@ use etherparse::{IpNumber, Ipv4Header, TcpHeader};
 use midspan_link::Headers;
 use midspan_units::Time;
 
-use super::{Data, DataKind, Packet, Segment, SelectiveBlocks, Way};
+use super::{Data, DataKind, Packet, PacketDirection, Segment, SelectiveBlocks};
 
 /// Size of IPv4 and TCP headers, in bytes: without options, and with timestamps.
 const PLAIN: u32 = 40;
@@ -43,7 +43,7 @@ impl Packet {
         };
         let size = u16::try_from(packet.size).ok()?;
         let [one, other] = [[192, 0, 2, 1], [198, 51, 100, 1]];
-        let [from, to] = if packet.way() == Way::Forward {
+        let [from, to] = if packet.direction() == PacketDirection::Forward {
             [one, other]
         } else {
             [other, one]

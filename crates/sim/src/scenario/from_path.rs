@@ -7,7 +7,7 @@ use midspan_path::{
     Flow as PathFlow, Node, NodeKind, Order, Path, Traffic as PathTraffic, Workload,
 };
 use midspan_policy::SessionSettings;
-use midspan_policy::oversized_segments::{Wish, size::PLANNED_MTU};
+use midspan_policy::oversized_segments::{SegmentSizes, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
@@ -175,8 +175,8 @@ impl<'a> Builder<'a> {
         if let NodeKind::Proxy(settings) = &node.kind
             && let Some(access) = settings.access
         {
-            let way = settings.oversized_start;
-            self.scenario.set_access(flow, split, access, way);
+            let start = settings.oversized_start;
+            self.scenario.set_access(flow, split, access, start);
         }
     }
 
@@ -304,7 +304,7 @@ fn one_direction(
 fn sends_oversized_segments(path: &Path) -> bool {
     path.proxies().any(|(_, proxy)| {
         let access = proxy.access.unwrap_or_default();
-        access.oversized_segments != Wish::Off
+        access.oversized_segments != SegmentSizes::Off
     })
 }
 

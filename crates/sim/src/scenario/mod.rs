@@ -197,9 +197,9 @@ impl Scenario {
         flow: FlowId,
         split: usize,
         access: AccessLink,
-        way: OversizedStart,
+        start: OversizedStart,
     ) {
-        self.access.push((flow, split, access, way));
+        self.access.push((flow, split, access, start));
     }
 
     /// Adds traffic without TCP.

@@ -35,12 +35,12 @@ pub(crate) fn route_of(
     from: NodeId,
     to: NodeId,
 ) -> Result<Routes, ScenarioError> {
-    let forward = way(scenario, name, from, to)?;
+    let forward = nodes_between(scenario, name, from, to)?;
     let back = forward.iter().rev().map(|place| place ^ 1).collect();
     Ok([forward.into(), back])
 }
 
-fn way(
+fn nodes_between(
     scenario: &Scenario,
     flow: &str,
     from: NodeId,

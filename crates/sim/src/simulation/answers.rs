@@ -16,7 +16,7 @@ use super::application::FlowState;
 use super::leg::Parts;
 use crate::network::{Handed, Network};
 use crate::observer::Observer;
-use crate::packet::{Data, Packet, Passage, Segment, Signals, Way};
+use crate::packet::{Data, Packet, PacketDirection, Passage, Segment, Signals};
 
 /// Joins the receivers for which this is possible.
 ///
@@ -34,10 +34,10 @@ pub(super) fn join(parts: &mut Parts, network: &Network) {
     // For each direction on which ACKs start, the last link before it; `None` if there are several.
     let mut before: BTreeMap<u32, Option<u32>> = BTreeMap::new();
     for (leg, ends) in parts.legs.iter().zip(&may) {
-        for way in [Way::Forward, Way::Back] {
-            for (hop, place) in leg.route(way).iter().enumerate() {
+        for direction in [PacketDirection::Forward, PacketDirection::Back] {
+            for (hop, place) in leg.route(direction).iter().enumerate() {
                 let own = ends
-                    .filter(|_| way == Way::Back && hop == 0)
+                    .filter(|_| direction == PacketDirection::Back && hop == 0)
                     .map(|[last, _]| last);
                 let known = before.entry(*place).or_insert(own);
                 if *known != own {
@@ -69,8 +69,8 @@ impl Parts {
     fn ends_of_answering(&self, leg: usize, network: &Network) -> Option<[u32; 2]> {
         let receiver = self.receivers.get(leg)?;
         let state = &self.legs[leg];
-        let last = *state.route(Way::Forward).last()?;
-        let first = *state.route(Way::Back).first()?;
+        let last = *state.route(PacketDirection::Forward).last()?;
+        let first = *state.route(PacketDirection::Back).first()?;
         let answers = receiver.acknowledges_every_segment()
             && state.onward.is_none()
             && self.flows[state.flow as usize].is_bulk();
@@ -97,17 +97,17 @@ impl<O: Observer> Simulation<O> {
     pub(super) fn send_data(&mut self, leg: u32, size: u32, data: Data) {
         let state = &self.legs[leg as usize];
         if O::WATCHES || !state.joined {
-            self.send(leg, Way::Forward, size, Segment::Data(data));
+            self.send(leg, PacketDirection::Forward, size, Segment::Data(data));
             return;
         }
         let mut packet = Packet {
             connection: leg,
             size,
-            passage: Passage::new(Way::Forward),
+            passage: Passage::new(PacketDirection::Forward),
             signals: Signals::default(),
             segment: Segment::Data(data),
         };
-        let route = state.route(Way::Forward);
+        let route = state.route(PacketDirection::Forward);
         let before = self.answered_before;
         let handed = self
             .network
@@ -123,11 +123,11 @@ impl<O: Observer> Simulation<O> {
             let mut packet = Packet {
                 connection: leg,
                 size: receiver.size_of(&ack),
-                passage: Passage::new(Way::Back),
+                passage: Passage::new(PacketDirection::Back),
                 signals: Signals::default(),
                 segment: Segment::Acknowledgement(ack),
             };
-            let route = state.route(Way::Back);
+            let route = state.route(PacketDirection::Back);
             self.network
                 .handle(&mut self.schedule, at, route, &mut packet, Time::ZERO);
         }

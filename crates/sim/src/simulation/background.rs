@@ -6,7 +6,7 @@ use midspan_units::{Time, TimeSpan};
 use super::Simulation;
 use super::application::seconds;
 use crate::observer::Observer;
-use crate::packet::{Packet, Segment, Way};
+use crate::packet::{Packet, PacketDirection, Segment};
 use crate::random::{draw, stream_for};
 use crate::scenario::{Pattern, Scenario, Traffic};
 
@@ -97,7 +97,12 @@ impl<O: Observer> Simulation<O> {
             self.schedule.wake(self.places.traffic(index), at);
         }
         if sends {
-            self.send(connection, Way::Forward, size, Segment::Datagram);
+            self.send(
+                connection,
+                PacketDirection::Forward,
+                size,
+                Segment::Datagram,
+            );
         }
     }
 

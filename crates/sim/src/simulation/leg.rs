@@ -9,7 +9,7 @@ use midspan_units::Time;
 use super::application::{DialogueState, FlowState};
 use super::background::TrafficSource;
 use crate::network::{Directed, Medium, Network};
-use crate::packet::Way;
+use crate::packet::PacketDirection;
 use crate::proxy::{Buffers, Relay};
 use crate::random::stream_for;
 use crate::scenario::{self, Cable, Flow, LinkId, Routes, Scenario, ScenarioError, Traffic};
@@ -31,10 +31,10 @@ pub(super) struct Leg {
 
 impl Leg {
     #[inline]
-    pub(super) fn route(&self, way: Way) -> &[u32] {
-        match way {
-            Way::Forward => &self.routes[0],
-            Way::Back => &self.routes[1],
+    pub(super) fn route(&self, direction: PacketDirection) -> &[u32] {
+        match direction {
+            PacketDirection::Forward => &self.routes[0],
+            PacketDirection::Back => &self.routes[1],
         }
     }
 }
@@ -51,7 +51,7 @@ pub(super) struct Parts {
     pub(super) traffic: Vec<TrafficSource>,
     /// The distinct routes: many flows share a few of them, which then stay in the processor's
     /// cache.
-    ways: BTreeSet<Arc<[u32]>>,
+    routes: BTreeSet<Arc<[u32]>>,
 }
 
 pub(super) fn build(scenario: &Scenario) -> Result<Parts, ScenarioError> {
@@ -71,12 +71,12 @@ pub(super) fn build(scenario: &Scenario) -> Result<Parts, ScenarioError> {
 
 impl Parts {
     fn share(&mut self, routes: Routes) -> Routes {
-        routes.map(|way| {
-            if let Some(known) = self.ways.get(&way) {
+        routes.map(|route| {
+            if let Some(known) = self.routes.get(&route) {
                 return Arc::clone(known);
             }
-            self.ways.insert(Arc::clone(&way));
-            way
+            self.routes.insert(Arc::clone(&route));
+            route
         })
     }
 
@@ -145,7 +145,7 @@ impl Parts {
         let routes = scenario::route_of(scenario, &traffic.name, traffic.from, traffic.to)?;
         let sources = TrafficSource::of(scenario, traffic, number, connection);
         self.traffic.extend(sources);
-        let way = || Leg {
+        let leg = || Leg {
             routes: routes.clone(),
             flow: u32::MAX,
             header_size: 0,
@@ -154,7 +154,7 @@ impl Parts {
             joined: false,
         };
         self.legs
-            .extend(std::iter::repeat_with(way).take(traffic.sources as usize));
+            .extend(std::iter::repeat_with(leg).take(traffic.sources as usize));
         Ok(())
     }
 }

@@ -125,7 +125,7 @@ impl Policies {
     /// Wraps the policies of sessions whose outbound leg leads to a client behind a narrow
     /// upstream.
     fn with_narrow_legs(mut self, scenario: &Scenario) -> Self {
-        for (id, index, access, way) in &scenario.access {
+        for (id, index, access, start) in &scenario.access {
             let Some(flow) = scenario.flows.get(id.0) else {
                 continue;
             };
@@ -145,7 +145,7 @@ impl Policies {
                 sizes: (access.oversized_segments)
                     .sizes(access.downstream, access.upstream)
                     .into(),
-                way: *way,
+                start: *start,
                 verdict: None,
             };
             let (inner, learning) = match self.take(*id, *index) {

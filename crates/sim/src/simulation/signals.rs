@@ -8,7 +8,7 @@ use midspan_units::Time;
 
 use super::Simulation;
 use crate::observer::Observer;
-use crate::packet::{Acknowledgement, Packet, Segment, Signals, Way};
+use crate::packet::{Acknowledgement, Packet, PacketDirection, Segment, Signals};
 use crate::scenario::Scenario;
 use crate::tcp::AckRule;
 
@@ -65,7 +65,7 @@ pub(super) fn signals(scenario: &Scenario) -> Vec<LegSignals> {
 impl<O: Observer> Simulation<O> {
     /// The signals that a packet of a leg carries.
     #[inline]
-    pub(super) fn signals_of(&mut self, leg: u32, way: Way) -> Signals {
+    pub(super) fn signals_of(&mut self, leg: u32, direction: PacketDirection) -> Signals {
         if self.signals.is_empty() {
             return Signals::default();
         }
@@ -73,12 +73,12 @@ impl<O: Observer> Simulation<O> {
         let Some(signals) = self.signals.get_mut(leg as usize) else {
             return Signals::default();
         };
-        match way {
-            Way::Back => Signals {
+        match direction {
+            PacketDirection::Back => Signals {
                 timestamp,
                 ..Signals::default()
             },
-            Way::Forward => {
+            PacketDirection::Forward => {
                 let sender = &self.senders[leg as usize];
                 let segment = u64::from(sender.configuration().segment_size).max(1);
                 let echoed = Signals {
@@ -105,7 +105,7 @@ impl<O: Observer> Simulation<O> {
                 let receiver = &mut self.receivers[leg as usize];
                 receiver.handle_signals(self.now, packet.signals);
                 if let Some(number) = receiver.poll_echo(self.now) {
-                    self.send(leg, Way::Back, ECHO, Segment::Echo(number));
+                    self.send(leg, PacketDirection::Back, ECHO, Segment::Echo(number));
                 }
             }
             Segment::Acknowledgement(_) => {
@@ -124,9 +124,11 @@ impl<O: Observer> Simulation<O> {
     /// An echo has arrived: a request is answered, a reply is passed to the receiver.
     pub(super) fn deliver_echo(&mut self, packet: &Packet, number: u16) {
         let leg = packet.connection;
-        match packet.way() {
-            Way::Back => self.send(leg, Way::Forward, ECHO, Segment::Echo(number)),
-            Way::Forward => {
+        match packet.direction() {
+            PacketDirection::Back => {
+                self.send(leg, PacketDirection::Forward, ECHO, Segment::Echo(number))
+            }
+            PacketDirection::Forward => {
                 self.receivers[leg as usize].handle_echo_reply(self.now, number);
             }
         }

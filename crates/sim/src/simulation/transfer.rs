@@ -8,7 +8,7 @@ use super::Simulation;
 use crate::engine::Event;
 use crate::network::{Dropped, Handed};
 use crate::observer::Observer;
-use crate::packet::{Acknowledgement, Data, Packet, Passage, Segment, Way};
+use crate::packet::{Acknowledgement, Data, Packet, PacketDirection, Passage, Segment};
 use crate::scenario::LinkId;
 
 impl<O: Observer> Simulation<O> {
@@ -63,7 +63,7 @@ impl<O: Observer> Simulation<O> {
     #[inline]
     fn pass_on(&mut self, packet: &mut Packet) {
         let leg = &self.legs[packet.connection as usize];
-        if packet.passage.hop() + 1 < leg.route(packet.way()).len() {
+        if packet.passage.hop() + 1 < leg.route(packet.direction()).len() {
             packet.passage.advance();
             self.enter_link(packet);
         } else if packet.passage.is_fragment() {
@@ -263,7 +263,7 @@ impl<O: Observer> Simulation<O> {
     #[cold]
     fn refuse(&mut self, leg: u32) {
         let size = self.receivers[leg as usize].header_size();
-        self.send(leg, Way::Back, size, Segment::Reset);
+        self.send(leg, PacketDirection::Back, size, Segment::Reset);
     }
 
     /// A reset has reached the sender of a leg: the connection is refused. A proxy passes it on.
@@ -288,16 +288,27 @@ impl<O: Observer> Simulation<O> {
             self.receivers[leg as usize].handle_sent(self.now, timestamp);
         }
         let size = self.receivers[leg as usize].size_of(&ack);
-        self.send(leg, Way::Back, size, Segment::Acknowledgement(ack));
+        self.send(
+            leg,
+            PacketDirection::Back,
+            size,
+            Segment::Acknowledgement(ack),
+        );
     }
 
     #[inline]
-    pub(super) fn send(&mut self, leg: u32, way: Way, size: u32, segment: Segment) {
+    pub(super) fn send(
+        &mut self,
+        leg: u32,
+        direction: PacketDirection,
+        size: u32,
+        segment: Segment,
+    ) {
         let mut packet = Packet {
             connection: leg,
             size,
-            passage: Passage::new(way),
-            signals: self.signals_of(leg, way),
+            passage: Passage::new(direction),
+            signals: self.signals_of(leg, direction),
             segment,
         };
         self.observer.sent(self.now, &packet);
@@ -307,7 +318,7 @@ impl<O: Observer> Simulation<O> {
     #[inline]
     fn enter_link(&mut self, packet: &mut Packet) {
         let leg = &self.legs[packet.connection as usize];
-        let route = leg.route(packet.way());
+        let route = leg.route(packet.direction());
         let handed = self
             .network
             .handle(&mut self.schedule, self.now, route, packet, Time::ZERO);
@@ -326,7 +337,7 @@ impl<O: Observer> Simulation<O> {
 
     /// Reports the queue that a packet has just entered.
     fn report_queue(&mut self, packet: &Packet) {
-        let route = self.legs[packet.connection as usize].route(packet.way());
+        let route = self.legs[packet.connection as usize].route(packet.direction());
         let place = route[packet.passage.hop()];
         let Waiting { packets, bytes } = self.network.waiting(place);
         let link = LinkId(place as usize / 2);

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use midspan_link::{Configuration, DropReason, QueueLimit, State};
-use midspan_sim::{LinkId, Observer, Packet, Segment, Way};
+use midspan_sim::{LinkId, Observer, Packet, PacketDirection, Segment};
 use midspan_units::{Probability, Time};
 
 /// A link that does not change.
@@ -103,7 +103,7 @@ impl Observer for Auditor {
         match &packet.segment {
             Segment::Reset | Segment::Datagram | Segment::Echo(_) => {}
             Segment::Data(data) => {
-                assert_eq!(packet.way(), Way::Forward);
+                assert_eq!(packet.direction(), PacketDirection::Forward);
                 if data.length > 0 {
                     let edge = self.edges.get(&packet.connection).copied();
                     let end = data.sequence + u64::from(data.length);
@@ -111,7 +111,7 @@ impl Observer for Auditor {
                 }
             }
             Segment::Acknowledgement(ack) => {
-                assert_eq!(packet.way(), Way::Back);
+                assert_eq!(packet.direction(), PacketDirection::Back);
                 // Only data that has arrived is acknowledged.
                 assert!(ack.number <= self.whole(packet.connection));
                 let last = self.acknowledged.entry(packet.connection).or_default();

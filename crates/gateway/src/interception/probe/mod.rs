@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::InterceptionError;
-use super::plan::{Marks, Place, Selection};
+use super::plan::{InterceptionNumbers, Marks, Selection};
 use addresses::{SERVERS, clients, fresh};
 use midspan_linux::ipv6::{self, Missing};
 use midspan_linux::netlink::Netlink;
@@ -103,7 +103,7 @@ impl Display for Obstacle {
 /// Sends probes. Rules and routes must be in force, and the listeners must listen. New connections
 /// need not be intercepted.
 pub struct Probe {
-    place: Place,
+    numbers: InterceptionNumbers,
     selections: Vec<Selection>,
     marks: Marks,
     ipv4: RawSocket,
@@ -119,7 +119,7 @@ impl Probe {
     /// # Errors
     /// The errors of `socket(2)`.
     pub fn new(
-        place: &Place,
+        numbers: &InterceptionNumbers,
         selections: &[Selection],
         marks: &Marks,
     ) -> Result<Self, InterceptionError> {
@@ -129,7 +129,7 @@ impl Probe {
                 .map_err(InterceptionError::Probe)
         };
         Ok(Self {
-            place: place.clone(),
+            numbers: numbers.clone(),
             selections: selections.to_vec(),
             marks: marks.clone(),
             ipv4: open(Family::V4)?,
@@ -202,8 +202,8 @@ impl Probe {
     }
 
     /// Removes the leftovers of a killed probe.
-    pub(super) fn remove(place: &Place) -> Result<(), nftables::NftablesError> {
-        nftables::apply(&table::removal(&name(place)))
+    pub(super) fn remove(numbers: &InterceptionNumbers) -> Result<(), nftables::NftablesError> {
+        nftables::apply(&table::removal(&name(numbers)))
     }
 
     fn obstacle(
@@ -219,7 +219,7 @@ impl Probe {
             None => vec![format!(
                 "# in {}: [interception] rule_priority, lower than that of the rule that takes \
                  the mark (ip rule show), now {}",
-                "the configuration", self.place.rule_priority
+                "the configuration", self.numbers.rule_priority
             )],
         };
         Obstacle {
@@ -233,7 +233,7 @@ impl Probe {
 
     fn is_ours(&self, table: &str) -> bool {
         table
-            .strip_prefix(self.place.table.as_str())
+            .strip_prefix(self.numbers.table.as_str())
             .is_some_and(|rest| matches!(rest, "" | "_queue" | "_probe" | "_timeouts"))
     }
 
@@ -283,7 +283,7 @@ impl Probe {
         // With new ports and numbers, because connection tracking may still have entries of an
         // earlier attempt.
         let cases: Vec<Case> = cases.iter().map(Case::again).collect();
-        let table = name(&self.place);
+        let table = name(&self.numbers);
         nftables::apply(&table::ruleset(&table, &cases, priorities))?;
         self.changes = self.changes.wrapping_add(1);
         let result = self.send_and_look(&table, &cases);
@@ -350,8 +350,8 @@ impl Case {
     }
 }
 
-fn name(place: &Place) -> String {
-    format!("{}_probe", place.table)
+fn name(numbers: &InterceptionNumbers) -> String {
+    format!("{}_probe", numbers.table)
 }
 
 fn port(selection: &Selection) -> u16 {

@@ -1,6 +1,6 @@
 //! `midspan plan buffers`: throughput as a function of the proxies' send buffer.
 
-use midspan_plan::{KNEE, Way, buffers as curve_of};
+use midspan_plan::{DataPath, KNEE, buffers as curve_of};
 use midspan_records::{By, Record, Records};
 use midspan_report::units::format;
 use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, pivot, stdout_width};
@@ -23,9 +23,9 @@ pub fn buffers(options: &BuffersOptions) -> Outcome {
         y: Axis::new("throughput", "bit/s"),
         series: Vec::new(),
     };
-    for way in Way::of_path(&path).into_diagnostic()? {
-        let name = way.name();
-        let curve = curve_of(&way).into_diagnostic()?;
+    for data_path in DataPath::of_path(&path).into_diagnostic()? {
+        let name = data_path.name();
+        let curve = curve_of(&data_path).into_diagnostic()?;
         let knee = number(curve.knee.bytes());
         sentences.push(format!(
             "{name}: a send buffer of {} in each proxy gives {:.0} % of what endless ones would; \

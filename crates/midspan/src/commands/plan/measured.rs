@@ -46,9 +46,9 @@ pub fn measured(
         y: Axis::new("throughput", "bit/s"),
         series: Vec::new(),
     };
-    match measured.way(rate) {
-        Ok(way) => {
-            let (answers, tenths) = analyse(&way)?;
+    match measured.data_path(rate) {
+        Ok(data_path) => {
+            let (answers, tenths) = analyse(&data_path)?;
             text.extend(advice(measured, &answers, rate));
             for (case, answer) in &answers {
                 records.records.extend(answer.records(&measured.name, case));
@@ -58,7 +58,8 @@ pub fn measured(
                 points: tenths,
             });
             text.extend(
-                way.assumptions
+                data_path
+                    .assumptions
                     .iter()
                     .map(|what| format!("Assumed: {what}.")),
             );
@@ -179,23 +180,24 @@ fn text(file: &FilePath) -> Result<String, MeasuredError> {
 type Answers = Vec<(String, Answer)>;
 
 /// End to end, at every node in between, and at the best tenth of the longest part; and all tenths.
-fn analyse(way: &midspan_plan::Way) -> miette::Result<(Answers, Vec<(f64, f64)>)> {
+fn analyse(data_path: &midspan_plan::DataPath) -> miette::Result<(Answers, Vec<(f64, f64)>)> {
     let mut answers = vec![(
         "direct".to_owned(),
-        Answer::new(way, &[]).into_diagnostic()?,
+        Answer::new(data_path, &[]).into_diagnostic()?,
     )];
-    if way.nodes.len() > 2 {
-        for placement in place(way, 1, 16).into_diagnostic()?.placements {
+    if data_path.nodes.len() > 2 {
+        for placement in place(data_path, 1, 16).into_diagnostic()?.placements {
             let nodes = placement
                 .positions
                 .iter()
-                .filter_map(|position| way.nodes.get(*position));
+                .filter_map(|position| data_path.nodes.get(*position));
             let name = nodes.cloned().collect::<Vec<_>>().join(" and ");
-            let answer = Answer::new(way, &at(way, &placement.positions)).into_diagnostic()?;
+            let answer =
+                Answer::new(data_path, &at(data_path, &placement.positions)).into_diagnostic()?;
             answers.push((format!("split at the point of {name}"), answer));
         }
     }
-    let tenths = along(way).into_diagnostic()?;
+    let tenths = along(data_path).into_diagnostic()?;
     let points = tenths
         .iter()
         .map(|tenth| (tenth.share, tenth.answer.throughput()))

@@ -10,7 +10,7 @@ mod whatif;
 use std::time::Instant;
 
 use midspan_path::Path;
-use midspan_plan::{Plan, WayPlan, limit_name};
+use midspan_plan::{DataPathPlan, Plan, limit_name};
 use midspan_records::Records;
 use midspan_report::units::format;
 use midspan_report::{
@@ -60,7 +60,7 @@ fn whole(options: &PlanPathOptions) -> Outcome {
         }
         write(file, &text)?;
     }
-    let tables: Vec<Table> = plan.ways.iter().flat_map(tables).collect();
+    let tables: Vec<Table> = plan.data_paths.iter().flat_map(tables).collect();
     if options.results.output.json {
         printing::line(records.to_json());
     } else {
@@ -71,7 +71,7 @@ fn whole(options: &PlanPathOptions) -> Outcome {
             .collect();
         printing::text(texts.join("\n"));
     }
-    let plots: Vec<LinePlot> = plan.ways.iter().map(progress).collect();
+    let plots: Vec<LinePlot> = plan.data_paths.iter().map(progress).collect();
     if let (Some(file), Some(plot)) = (&options.results.plot, plots.first()) {
         write(file, &plot.to_svg().into_diagnostic()?)?;
     }
@@ -125,11 +125,11 @@ fn configuration(plan: &Plan, proxy: Option<&str>) -> miette::Result<String> {
 }
 
 /// The tables of one direction.
-fn tables(way: &WayPlan) -> Vec<Table> {
-    let mut tables = vec![end_to_end(way)];
-    if way.split.is_some() {
-        tables.push(legs(way));
-        tables.push(proxies(way));
+fn tables(data_path: &DataPathPlan) -> Vec<Table> {
+    let mut tables = vec![end_to_end(data_path)];
+    if data_path.split.is_some() {
+        tables.push(legs(data_path));
+        tables.push(proxies(data_path));
     }
     tables
 }
@@ -145,13 +145,13 @@ fn table(title: &str, words: &[&str], numbers: &[&str]) -> Table {
     table
 }
 
-fn end_to_end(way: &WayPlan) -> Table {
+fn end_to_end(data_path: &DataPathPlan) -> Table {
     let mut table = table(
-        &format!("{}, end to end", way.way.name()),
+        &format!("{}, end to end", data_path.data_path.name()),
         &["connection", "bound by"],
         &["throughput", "coupling loss", "100 KB", "1 MB", "10 MB"],
     );
-    for (case, answer) in way.cases() {
+    for (case, answer) in data_path.cases() {
         let bound = if answer.legs.len() > 1 {
             format!("{} on {}", answer.limit(), answer.slowest_leg())
         } else {
@@ -171,13 +171,13 @@ fn end_to_end(way: &WayPlan) -> Table {
     table
 }
 
-fn legs(way: &WayPlan) -> Table {
+fn legs(data_path: &DataPathPlan) -> Table {
     let mut table = table(
         "Legs",
         &["leg", "connection", "bound by"],
         &["rate", "round trip", "loss", "by itself", "in the chain"],
     );
-    for (case, answer) in way.cases().into_iter().skip(1) {
+    for (case, answer) in data_path.cases().into_iter().skip(1) {
         for ((name, chained), outcome) in answer
             .leg_names
             .iter()
@@ -203,7 +203,7 @@ fn legs(way: &WayPlan) -> Table {
     table
 }
 
-fn proxies(way: &WayPlan) -> Table {
+fn proxies(data_path: &DataPathPlan) -> Table {
     let mut table = table(
         "Proxies: what they need",
         &["proxy"],
@@ -216,7 +216,7 @@ fn proxies(way: &WayPlan) -> Table {
             "segment",
         ],
     );
-    for advice in &way.advice {
+    for advice in &data_path.advice {
         let pacing = advice.pacing.map_or_else(
             || "none".to_owned(),
             |pacing| format(number(pacing.rate.bits_per_second()), "bit/s"),
@@ -235,8 +235,8 @@ fn proxies(way: &WayPlan) -> Table {
 }
 
 /// Completion time as a function of size, a line for each connection.
-fn progress(way: &WayPlan) -> LinePlot {
-    let series = way
+fn progress(data_path: &DataPathPlan) -> LinePlot {
+    let series = data_path
         .cases()
         .into_iter()
         .map(|(case, answer)| Series {
@@ -245,7 +245,7 @@ fn progress(way: &WayPlan) -> LinePlot {
         })
         .collect();
     LinePlot {
-        title: way.way.name(),
+        title: data_path.data_path.name(),
         x: Axis::new("size of the transfer", "bytes"),
         y: Axis::new("completion time", "s"),
         series,

@@ -1,6 +1,6 @@
 //! `midspan plan place`: the possible places of proxies, the best first.
 
-use midspan_plan::{Answer, Way, along, at, limit_name, place as ranked};
+use midspan_plan::{Answer, DataPath, along, at, limit_name, place as ranked};
 use midspan_records::{By, Record, Records};
 use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, pivot, stdout_width};
 use miette::IntoDiagnostic;
@@ -22,25 +22,25 @@ pub fn place(options: &PlaceOptions) -> Outcome {
         series: Vec::new(),
     };
     let mut sentences = Vec::new();
-    for way in Way::of_path(&path).into_diagnostic()? {
-        let direct = Answer::new(&way, &[]).into_diagnostic()?;
-        let name = way.name();
+    for data_path in DataPath::of_path(&path).into_diagnostic()? {
+        let direct = Answer::new(&data_path, &[]).into_diagnostic()?;
+        let name = data_path.name();
         let case = format!("{name} direct");
         records.records.push(throughput(&path.name, &case, &direct));
-        let places = way.nodes.len().saturating_sub(2);
+        let places = data_path.nodes.len().saturating_sub(2);
         let counts = match options.proxies {
             Some(count) => vec![usize::try_from(count).unwrap_or(usize::MAX)],
             None => (1..=2).filter(|count| *count <= places).collect(),
         };
         for count in counts {
-            let ranking = ranked(&way, count, keep).into_diagnostic()?;
+            let ranking = ranked(&data_path, count, keep).into_diagnostic()?;
             for (rank, placement) in ranking.placements.iter().enumerate() {
-                let answer =
-                    Answer::new(&way, &at(&way, &placement.positions)).into_diagnostic()?;
+                let answer = Answer::new(&data_path, &at(&data_path, &placement.positions))
+                    .into_diagnostic()?;
                 let nodes: Vec<&str> = placement
                     .positions
                     .iter()
-                    .filter_map(|position| way.nodes.get(*position).map(String::as_str))
+                    .filter_map(|position| data_path.nodes.get(*position).map(String::as_str))
                     .collect();
                 let nodes = nodes.join(" and ");
                 if rank == 0 {
@@ -56,7 +56,7 @@ pub fn place(options: &PlaceOptions) -> Outcome {
                 records.records.push(record);
             }
         }
-        let tenths = along(&way).into_diagnostic()?;
+        let tenths = along(&data_path).into_diagnostic()?;
         if let Some(best) = tenths
             .iter()
             .max_by(|a, b| a.answer.throughput().total_cmp(&b.answer.throughput()))
@@ -106,7 +106,7 @@ fn throughput(item: &str, case: &str, answer: &Answer) -> Record {
         .with_note(format!("bound by {bound} on {}", answer.slowest_leg()))
 }
 
-fn advice(way: &str, nodes: &str, direct: &Answer, best: &Answer) -> String {
+fn advice(data_path: &str, nodes: &str, direct: &Answer, best: &Answer) -> String {
     let gain = best
         .outcome
         .throughput
@@ -114,11 +114,11 @@ fn advice(way: &str, nodes: &str, direct: &Answer, best: &Answer) -> String {
         .unwrap_or(1.0);
     if gain < 1.05 {
         return format!(
-            "{way}: a proxy hardly increases the throughput; the best place is {nodes}."
+            "{data_path}: a proxy hardly increases the throughput; the best place is {nodes}."
         );
     }
     format!(
-        "{way}: put {} at {nodes}, because the slowest leg, {}, is fastest there: {} end to end \
+        "{data_path}: put {} at {nodes}, because the slowest leg, {}, is fastest there: {} end to end \
          instead of {}, {gain:.1} times as much.",
         if best.legs.len() > 2 {
             "the proxies"

@@ -43,9 +43,9 @@ fn variant(path: &str, text: &str) -> miette::Result<Vec<Record>> {
         text
     };
     let mut records = Vec::new();
-    for way in &plan.ways {
-        for (case, answer) in way.cases() {
-            records.extend(answer.records(name, &format!("{} {case}", way.way.name())));
+    for data_path in &plan.data_paths {
+        for (case, answer) in data_path.cases() {
+            records.extend(answer.records(name, &format!("{} {case}", data_path.data_path.name())));
         }
     }
     Ok(records)

@@ -19,7 +19,7 @@ fn at(seconds: u64) -> Time {
 fn a_client_that_repeats_its_syn_gets_its_way() {
     let routes = AsymmetricRoutes::new(KEEP);
     let one = request("192.0.2.1:1000", "198.51.100.1:80");
-    assert_eq!(routes.repeat(at(1), &one, 1), Passage::Take);
+    assert_eq!(routes.repeat(at(1), &one, 1), Passage::Intercept);
     assert_eq!(routes.repeat(at(3), &one, 2), Passage::PassWatched);
 }
 
@@ -27,9 +27,9 @@ fn a_client_that_repeats_its_syn_gets_its_way() {
 fn a_dead_server_teaches_nothing() {
     let mut routes = AsymmetricRoutes::new(KEEP);
     let one = request("192.0.2.1:1000", "198.51.100.1:80");
-    assert_eq!(routes.arrive(at(0), &one), Passage::Take);
+    assert_eq!(routes.arrive(at(0), &one), Passage::Intercept);
     assert_eq!(routes.repeat(at(3), &one, 2), Passage::PassWatched);
-    assert_eq!(routes.arrive(at(9), &one), Passage::Take);
+    assert_eq!(routes.arrive(at(9), &one), Passage::Intercept);
     assert_eq!(routes.count(), 0);
 }
 
@@ -56,7 +56,10 @@ fn what_is_proven_holds_for_the_prefix_and_the_time() {
             routes.repeat(at(4), &request(client, near), 1),
             Passage::Pass
         );
-        assert_eq!(routes.arrive(at(4), &request(client, far)), Passage::Take);
+        assert_eq!(
+            routes.arrive(at(4), &request(client, far)),
+            Passage::Intercept
+        );
         assert_eq!(
             routes.arrive(at(602), &request(client, near)),
             Passage::Pass
@@ -68,7 +71,7 @@ fn what_is_proven_holds_for_the_prefix_and_the_time() {
         assert_eq!(routes.arrive(at(605), &again), Passage::Pass);
         // … or no longer is.
         assert_eq!(routes.arrive(at(1300), &again), Passage::PassWatched);
-        assert_eq!(routes.arrive(at(1301), &again), Passage::Take);
+        assert_eq!(routes.arrive(at(1301), &again), Passage::Intercept);
     }
 }
 
@@ -78,7 +81,7 @@ fn after_an_early_handshake_the_next_connection_decides() {
     let one = request("192.0.2.1:1000", "198.51.100.1:80");
     routes.suspect(at(30), &one);
     assert_eq!(routes.arrive(at(31), &one), Passage::PassWatched);
-    assert_eq!(routes.arrive(at(32), &one), Passage::Take);
+    assert_eq!(routes.arrive(at(32), &one), Passage::Intercept);
     routes.prove(at(33), &one);
     // A suspicion does not remove a proof.
     routes.suspect(at(34), &one);
@@ -89,10 +92,10 @@ fn after_an_early_handshake_the_next_connection_decides() {
 fn nothing_is_learnt_where_it_is_switched_off() {
     let mut routes = AsymmetricRoutes::new(TimeSpan::ZERO);
     let one = request("192.0.2.1:1000", "198.51.100.1:80");
-    assert_eq!(routes.repeat(at(9), &one, 9), Passage::Take);
+    assert_eq!(routes.repeat(at(9), &one, 9), Passage::Intercept);
     routes.prove(at(9), &one);
     routes.suspect(at(9), &one);
-    assert_eq!(routes.arrive(at(9), &one), Passage::Take);
+    assert_eq!(routes.arrive(at(9), &one), Passage::Intercept);
     assert_eq!(routes.count(), 0);
 }
 

@@ -60,7 +60,7 @@ impl Worker {
             };
             self.make_room(overdue);
         }
-        limits.say(Shortage::Memory);
+        limits.log(Shortage::Memory);
         Err(Shortage::Memory)
     }
 

@@ -83,7 +83,7 @@ impl Worker {
     }
 
     /// Sends all verdicts to the kernel.
-    pub(super) fn tell_decisions(&mut self) {
+    pub(super) fn send_decisions(&mut self) {
         if let Err(error) = self.queue.flush() {
             debug!("no verdict on packets: {error}");
         }

@@ -50,13 +50,13 @@ const MEGABYTE: u64 = 1_000_000;
 
 /// The transfers, the most informative first.
 const TRANSFERS: [Transfer; 7] = [
-    Transfer::new("1 MB", Way::Down(MEGABYTE), Extent::Normal),
-    Transfer::new("100 KB", Way::Down(100 * KILOBYTE), Extent::Normal),
-    Transfer::new("10 MB", Way::Down(10 * MEGABYTE), Extent::Normal),
-    Transfer::new("page", Way::Page, Extent::Normal),
-    Transfer::new("upload 1 MB", Way::Up(MEGABYTE), Extent::Full),
-    Transfer::new("10 KB", Way::Down(10 * KILOBYTE), Extent::Full),
-    Transfer::new("upload 10 MB", Way::Up(10 * MEGABYTE), Extent::Full),
+    Transfer::new("1 MB", Kind::Down(MEGABYTE), Extent::Normal),
+    Transfer::new("100 KB", Kind::Down(100 * KILOBYTE), Extent::Normal),
+    Transfer::new("10 MB", Kind::Down(10 * MEGABYTE), Extent::Normal),
+    Transfer::new("page", Kind::Page, Extent::Normal),
+    Transfer::new("upload 1 MB", Kind::Up(MEGABYTE), Extent::Full),
+    Transfer::new("10 KB", Kind::Down(10 * KILOBYTE), Extent::Full),
+    Transfer::new("upload 10 MB", Kind::Up(10 * MEGABYTE), Extent::Full),
 ];
 /// The paths of the quick extent.
 const QUICK: [&str; 3] = ["wifi", "geo-1e-3", "lan"];
@@ -69,13 +69,13 @@ const PARALLEL: u32 = 6;
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
     name: &'static str,
-    way: Way,
+    kind: Kind,
     /// The least extent that has this transfer. Paths with a list of usual transfers ignore it.
     from: Extent,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum Kind {
     /// A download of this number of bytes.
     Down(u64),
     Up(u64),
@@ -83,12 +83,12 @@ enum Way {
 }
 
 impl Transfer {
-    const fn new(name: &'static str, way: Way, from: Extent) -> Self {
-        Self { name, way, from }
+    const fn new(name: &'static str, kind: Kind, from: Extent) -> Self {
+        Self { name, kind, from }
     }
 
     const fn is_upload(&self) -> bool {
-        matches!(self.way, Way::Up(_))
+        matches!(self.kind, Kind::Up(_))
     }
 
     fn is_in(&self, path: &RealPath, extent: Extent) -> bool {
@@ -102,14 +102,14 @@ impl Transfer {
     }
 
     const fn workload(&self) -> Workload {
-        match self.way {
-            Way::Down(size) => Workload::Download {
+        match self.kind {
+            Kind::Down(size) => Workload::Download {
                 size: ByteSize::from_bytes(size),
             },
-            Way::Up(size) => Workload::Upload {
+            Kind::Up(size) => Workload::Upload {
                 size: ByteSize::from_bytes(size),
             },
-            Way::Page => Workload::Page {
+            Kind::Page => Workload::Page {
                 objects: PAGE.0,
                 size: ByteSize::from_bytes(PAGE.1),
                 parallel: PARALLEL,
@@ -120,11 +120,11 @@ impl Transfer {
     /// The transfer that is not measured, from which Midspan learns the path. It has the same
     /// direction.
     const fn discarded(&self) -> Self {
-        let way = match self.way {
-            Way::Up(_) => Way::Up(MEGABYTE),
-            _ => Way::Down(MEGABYTE),
+        let kind = match self.kind {
+            Kind::Up(_) => Kind::Up(MEGABYTE),
+            _ => Kind::Down(MEGABYTE),
         };
-        Self { way, ..*self }
+        Self { kind, ..*self }
     }
 }
 
@@ -171,8 +171,8 @@ fn wanted(names: &[String]) -> Result<Vec<Transfer>, LaboratoryError> {
 /// `None` if the transfer takes too long and was not requested.
 fn point(path: &RealPath, transfer: &Transfer, extent: Extent, asked: bool) -> Option<Point> {
     let seconds = path.seconds(transfer);
-    let most = match (extent, transfer.way) {
-        (_, Way::Up(10_000_000)) => LONGEST_UPLOAD,
+    let most = match (extent, transfer.kind) {
+        (_, Kind::Up(10_000_000)) => LONGEST_UPLOAD,
         (Extent::Full, _) => f64::INFINITY,
         _ => LONGEST,
     };

@@ -7,7 +7,7 @@ use midspan_policy::{LegSettings, PolicyName};
 
 use super::super::LaboratoryError;
 use super::super::plan::read;
-use super::{PAGE, PARALLEL, Transfer, Way};
+use super::{Kind, PAGE, PARALLEL, Transfer};
 use crate::run::number;
 
 /// Bits of data in a packet.
@@ -213,10 +213,10 @@ impl RealPath {
             up,
             ..
         } = self.known;
-        let (bytes, rate, waves) = match transfer.way {
-            Way::Down(bytes) => (bytes, down, 0),
-            Way::Up(bytes) => (bytes, up, 0),
-            Way::Page => (u64::from(PAGE.0) * PAGE.1, down, PAGE.0 / PARALLEL),
+        let (bytes, rate, waves) = match transfer.kind {
+            Kind::Down(bytes) => (bytes, down, 0),
+            Kind::Up(bytes) => (bytes, up, 0),
+            Kind::Page => (u64::from(PAGE.0) * PAGE.1, down, PAGE.0 / PARALLEL),
         };
         let bits = 8.0 * number(bytes);
         let rate = (rate * 1e6).min(most);

@@ -33,7 +33,7 @@ pub const DELAYED_ACK: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 /// The path of data from one host to another.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Way {
+pub struct DataPath {
     /// Whether the data goes from client to server.
     pub upload: bool,
     /// The nodes' names, from the sender of the data to its receiver.
@@ -47,7 +47,7 @@ pub struct Way {
     /// Packets or bytes that may wait before each link.
     pub queues: Vec<QueueLimit>,
     /// The proxies: their positions in `nodes`, and their settings.
-    pub proxies: Vec<ProxyOnWay>,
+    pub proxies: Vec<ProxyOnPath>,
     /// The settings of the sender.
     pub sender: HostSettings,
     /// The settings of the receiver.
@@ -60,7 +60,7 @@ pub struct Way {
 
 /// A proxy on a way.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ProxyOnWay {
+pub struct ProxyOnPath {
     /// Its position in the nodes of the way, from 1.
     pub position: usize,
     /// The settings of its inbound leg.
@@ -69,7 +69,7 @@ pub struct ProxyOnWay {
     pub outbound: LegSettings,
 }
 
-impl Way {
+impl DataPath {
     /// The ways of the flows of `path`, each once. If the path has no flows: the download from its
     /// last host to its first.
     ///
@@ -175,7 +175,7 @@ impl Way {
                     } else {
                         (server, client)
                     };
-                    Some(ProxyOnWay {
+                    Some(ProxyOnPath {
                         position: index + 1,
                         inbound: inbound.clone(),
                         outbound: outbound.clone(),
@@ -184,7 +184,7 @@ impl Way {
                 NodeKind::Host(_) | NodeKind::Router => None,
             })
             .collect();
-        let way = Self {
+        let data_path = Self {
             upload,
             nodes: names.map(|index| path.node(index).name.clone()).collect(),
             links: steps
@@ -204,7 +204,7 @@ impl Way {
             headers: header_size(path.family),
             assumptions,
         };
-        Ok(way.with_assumed_senders())
+        Ok(data_path.with_assumed_senders())
     }
 
     fn with_assumed_senders(mut self) -> Self {
@@ -235,7 +235,7 @@ impl Way {
     /// The legs with the proxies of the path.
     ///
     /// # Errors
-    /// None for a way that [`Way::of_path`] made.
+    /// None for a way that [`DataPath::of_path`] made.
     pub fn split(&self) -> Result<Vec<ChainedLeg>, PlanError> {
         self.legs(&self.proxies)
     }
@@ -243,7 +243,7 @@ impl Way {
     /// The one leg without proxies.
     ///
     /// # Errors
-    /// None for a way that [`Way::of_path`] made.
+    /// None for a way that [`DataPath::of_path`] made.
     pub fn direct(&self) -> Result<Vec<ChainedLeg>, PlanError> {
         self.legs(&[])
     }
@@ -252,7 +252,7 @@ impl Way {
     ///
     /// # Errors
     /// A position is no node between the two hosts, or the positions do not rise.
-    pub fn legs(&self, proxies: &[ProxyOnWay]) -> Result<Vec<ChainedLeg>, PlanError> {
+    pub fn legs(&self, proxies: &[ProxyOnPath]) -> Result<Vec<ChainedLeg>, PlanError> {
         let positions: Vec<usize> = proxies.iter().map(|proxy| proxy.position).collect();
         self.hops.split(&positions)?;
         let mut legs = Vec::with_capacity(proxies.len() + 1);
@@ -329,7 +329,7 @@ impl Way {
 
     /// Initial windows of the legs with `proxies`, in segments.
     #[must_use]
-    pub fn initial_windows(&self, proxies: &[ProxyOnWay]) -> Vec<u32> {
+    pub fn initial_windows(&self, proxies: &[ProxyOnPath]) -> Vec<u32> {
         let first = self.sender.initial_window;
         std::iter::once(first)
             .chain(proxies.iter().map(|proxy| proxy.outbound.initial_window))

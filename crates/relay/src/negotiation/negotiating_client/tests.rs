@@ -38,7 +38,7 @@ enum Event {
     ClientReads(usize),
     ServerResets,
     /// The server's answer to the connection attempt arrives.
-    Called,
+    Connect,
     /// This many milliseconds pass; a negotiation may take 1000.
     Wait(u64),
 }
@@ -48,7 +48,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (1_usize..20_000).prop_map(Event::ClientSends),
         2 => (1_usize..50_000).prop_map(Event::ServerReads),
         1 => (1_usize..500).prop_map(Event::ClientReads),
-        3 => Just(Event::Called),
+        3 => Just(Event::Connect),
         2 => (0_u64..1500).prop_map(Event::Wait),
         1 => Just(Event::ClientEnds),
         1 => Just(Event::ClientResets),
@@ -155,7 +155,9 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
         seat,
     };
     let memory = limits.set_aside(0);
-    let mut talk = Some(Talk::new(client, memory, 0, settings, None, now));
+    let mut negotiating = Some(NegotiatingClient::new(
+        client, memory, 0, settings, None, now,
+    ));
     let mut server = Some(server);
     let mut session = None;
     let mut shared = Shared::new(Pipes::new(4, 64 << 10));
@@ -164,7 +166,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut server_far = Some(server_far);
     let mut client_far = Some(client_far);
     let last = [
-        Event::Called,
+        Event::Connect,
         Event::ServerReads(1 << 20),
         Event::ClientReads(1 << 20),
     ];
@@ -204,34 +206,37 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
                 }
             }
             Event::Wait(time) => now += TimeSpan::from_milliseconds(time),
-            Event::Called => {}
+            Event::Connect => {}
         }
         // A turn of the relay.
-        let is_called = matches!(event, Event::Called);
+        let is_connecting = matches!(event, Event::Connect);
         // The test decides when the server's answer arrives.
-        let is_awaited = |it: &&mut Talk| {
-            is_called || now >= it.deadline || !matches!(it.stage, Stage::Calling(_))
+        let is_awaited = |it: &&mut NegotiatingClient| {
+            is_connecting || now >= it.deadline || !matches!(it.stage, Stage::Connecting(_))
         };
-        if let Some(negotiating) = talk.as_mut().filter(is_awaited) {
+        if let Some(running) = negotiating.as_mut().filter(is_awaited) {
             let call = |_| server.take().ok_or(Errno::CONNREFUSED);
-            let step = match negotiating.advance(now, || None, call) {
+            let step = match running.advance(now, || None, call) {
                 Step::Decide(addresses) => {
                     let timeout = Some(TimeSpan::from_milliseconds(1000));
-                    negotiating.call(addresses, timeout, now);
+                    running.connect(addresses, timeout, now);
                     Step::Wait
                 }
                 step => step,
             };
             match step {
                 Step::Join => {
-                    let joined = talk.take().and_then(Talk::into_joined).unwrap();
+                    let joined = negotiating
+                        .take()
+                        .and_then(NegotiatingClient::into_joined)
+                        .unwrap();
                     let [first_up, first_down] = joined.first;
                     let (mut up, mut down) = (Transfer::new(), Transfer::new());
                     up.hold(first_up);
                     down.hold(first_down);
                     session = Some((joined.client, joined.server, up, down, joined.framed));
                 }
-                Step::End(_) => talk = None,
+                Step::End(_) => negotiating = None,
                 _ => {}
             }
         }
@@ -254,7 +259,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
             session = None;
         }
     }
-    drop((session, talk));
+    drop((session, negotiating));
     if let Some(far) = &server_far {
         for _ in 0..20 {
             at_server.read(far, 1 << 20);
@@ -326,7 +331,7 @@ fn what_there_is_no_room_for_goes_into_the_session() {
         Speech::Header,
     ] {
         let mut events = vec![Event::ClientSends(14_000); 3];
-        events.extend([Event::Called; 3]);
+        events.extend([Event::Connect; 3]);
         events.extend([
             Event::Wait(900),
             Event::Wait(900),

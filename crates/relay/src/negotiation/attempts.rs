@@ -12,7 +12,7 @@ use crate::system;
 
 /// Connection attempts; the first that succeeds is kept.
 #[derive(Debug)]
-pub struct Calling {
+pub struct ConnectAttempts {
     attempts: Attempts,
     /// The first attempt uses the descriptor of the session's server leg; each other one has a
     /// spare descriptor.
@@ -22,7 +22,7 @@ pub struct Calling {
 
 /// The present state of the attempts.
 #[derive(Debug)]
-pub enum Called {
+pub enum ConnectState {
     /// No answer yet.
     Waiting,
     /// The server has answered at this address.
@@ -31,7 +31,7 @@ pub enum Called {
     Failed(Errno),
 }
 
-impl Calling {
+impl ConnectAttempts {
     /// Attempts for these addresses; none has begun.
     pub fn new(addresses: Vec<SocketAddr>, now: Time) -> Self {
         Self {
@@ -48,9 +48,9 @@ impl Calling {
         now: Time,
         mut spare: impl FnMut() -> Option<Spare>,
         mut call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
-    ) -> Called {
+    ) -> ConnectState {
         if let Some((address, server)) = self.look(now) {
-            return Called::Connected(address, server);
+            return ConnectState::Connected(address, server);
         }
         while self.attempts.next().is_some_and(|next| next <= now) {
             let own = match self.open.is_empty() {
@@ -75,8 +75,8 @@ impl Calling {
             }
         }
         match self.open.is_empty() && self.attempts.next().is_none() {
-            true => Called::Failed(self.last_error),
-            false => Called::Waiting,
+            true => ConnectState::Failed(self.last_error),
+            false => ConnectState::Waiting,
         }
     }
 
@@ -145,16 +145,16 @@ mod tests {
 
     fn under_way(limits: &Arc<Limits>) -> usize {
         let addresses = (1..=16).map(|last| SocketAddr::from(([192, 0, 2, last], 80)));
-        let mut calling = Calling::new(addresses.collect(), Time::ZERO);
+        let mut attempts = ConnectAttempts::new(addresses.collect(), Time::ZERO);
         let mut now = Time::ZERO;
         for _ in 0..100 {
-            let called = calling.advance(now, || limits.take_descriptor(), silent);
-            assert!(matches!(called, Called::Waiting));
+            let state = attempts.advance(now, || limits.take_descriptor(), silent);
+            assert!(matches!(state, ConnectState::Waiting));
             // The spare descriptor is not requested again at once.
-            assert!(calling.next().is_none_or(|next| next > now));
+            assert!(attempts.next().is_none_or(|next| next > now));
             now += TimeSpan::from_milliseconds(250);
         }
-        calling.open.len()
+        attempts.open.len()
     }
 
     #[test]

@@ -21,7 +21,7 @@ const MOST: usize = 64;
 const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 
 /// Sessions of one thread that may be evicted, in this order.
-pub struct MakingWay {
+pub struct Eviction {
     limits: Arc<Limits>,
     control: Arc<Control>,
     /// Each session with the time at which it last moved data.
@@ -33,7 +33,7 @@ pub struct MakingWay {
     asked: u64,
 }
 
-impl MakingWay {
+impl Eviction {
     /// An empty list.
     pub const fn new(limits: Arc<Limits>, control: Arc<Control>) -> Self {
         Self {

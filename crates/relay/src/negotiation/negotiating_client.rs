@@ -19,7 +19,7 @@ use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
-use super::calling::{Called, Calling};
+use super::attempts::{ConnectAttempts, ConnectState};
 use super::{PARTING_TIME, Reason, failure};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
@@ -38,10 +38,10 @@ const PARTING_BYTES_AFTER_ANSWER: usize = 16 << 20;
 const LONGEST_LOOK_UP: TimeSpan = TimeSpan::from_seconds(15);
 
 /// Time limit of connecting to a server, if the policy sets none.
-const LONGEST_CALL: TimeSpan = TimeSpan::from_seconds(60);
+const LONGEST_CONNECT: TimeSpan = TimeSpan::from_seconds(60);
 
 /// A client, and the state of its negotiation.
-pub struct Talk {
+pub struct NegotiatingClient {
     /// Index of its acceptor.
     pub listener: usize,
     /// Its deadline among the timers.
@@ -55,7 +55,7 @@ pub struct Talk {
     /// The client's address, perhaps from a PROXY header.
     client_address: SocketAddr,
     /// The address to which the client connected: this proxy's, or the one in a PROXY header.
-    called: Option<SocketAddr>,
+    original_destination: Option<SocketAddr>,
     language: Speaker,
     stage: Stage,
     /// Bytes that were read and not yet parsed.
@@ -93,7 +93,7 @@ enum Stage {
     /// The server's addresses are looked up; then access rules and policy decide about them.
     Resolving,
     /// Midspan connects to the server.
-    Calling(Calling),
+    Connecting(ConnectAttempts),
     /// The server has accepted the connection.
     Connected(SocketAddr, OwnedFd),
     /// The client gets the reason why there is no session.
@@ -112,9 +112,9 @@ pub enum Step {
     Wait,
     /// Look this name up.
     Resolve(HostName),
-    /// Decide which of these addresses are permitted, by [`Talk::call`] or [`Talk::fail`].
+    /// Decide which of these addresses are permitted, by [`NegotiatingClient::call`] or [`NegotiatingClient::fail`].
     Decide(Vec<SocketAddr>),
-    /// Both legs are connected: [`Talk::into_joined`].
+    /// Both legs are connected: [`NegotiatingClient::into_joined`].
     Join,
     /// No server has answered; the client is being informed.
     Unconnected(SocketAddr, Errno),
@@ -136,7 +136,7 @@ pub struct Joined {
     pub framed: Option<Framed>,
 }
 
-impl Talk {
+impl NegotiatingClient {
     /// A negotiation with an accepted client.
     pub fn new(
         client: NewClient,
@@ -147,7 +147,8 @@ impl Talk {
         now: Time,
     ) -> Self {
         // Only a PROXY header contains it.
-        let called = (settings.header).and_then(|_| rustix::net::getsockname(&client.socket).ok());
+        let original_destination =
+            (settings.header).and_then(|_| rustix::net::getsockname(&client.socket).ok());
         Self {
             seat: client.seat,
             memory,
@@ -156,7 +157,7 @@ impl Talk {
             begin: now,
             credentials,
             client_address: canonical(client.address),
-            called: called
+            original_destination: original_destination
                 .and_then(|address| address.try_into().ok())
                 .map(canonical),
             language: match settings.language {
@@ -195,7 +196,7 @@ impl Talk {
         let Kept {
             settings,
             credentials,
-            called,
+            original_destination,
             leftover,
             reading,
         } = kept;
@@ -215,7 +216,7 @@ impl Talk {
             begin: now,
             credentials,
             client_address: client.address,
-            called,
+            original_destination,
             language: Speaker::Http(Http::new()),
             stage,
             client: client.socket,
@@ -291,13 +292,15 @@ impl Talk {
         match &mut self.stage {
             Stage::Heading | Stage::Speaking => self.listen(now),
             Stage::Resolving => self.watch_client(),
-            Stage::Calling(calling) => {
-                match (calling.has_begun(), calling.advance(now, spare, call)) {
+            Stage::Connecting(attempts) => {
+                match (attempts.has_begun(), attempts.advance(now, spare, call)) {
                     // The client has just been read.
-                    (false, Called::Waiting) => self.answer_now(),
-                    (true, Called::Waiting) => self.watch_client(),
-                    (_, Called::Connected(address, server)) => self.connected(address, server),
-                    (_, Called::Failed(error)) => {
+                    (false, ConnectState::Waiting) => self.answer_now(),
+                    (true, ConnectState::Waiting) => self.watch_client(),
+                    (_, ConnectState::Connected(address, server)) => {
+                        self.connected(address, server)
+                    }
+                    (_, ConnectState::Failed(error)) => {
                         let tried = self.wanted();
                         self.fail(failure(error), None, now);
                         Step::Unconnected(tried, error)
@@ -313,7 +316,7 @@ impl Talk {
     /// When to continue without an event.
     pub fn next(&self) -> Time {
         match &self.stage {
-            Stage::Calling(calling) => calling
+            Stage::Connecting(attempts) => attempts
                 .next()
                 .map_or(self.deadline, |next| next.min(self.deadline)),
             _ => self.deadline,
@@ -339,9 +342,9 @@ impl Talk {
     }
 
     /// Connects to the server at these addresses; [`Self::advance`] has to follow.
-    pub fn call(&mut self, addresses: Vec<SocketAddr>, timeout: Option<TimeSpan>, now: Time) {
-        self.deadline = now + timeout.unwrap_or(LONGEST_CALL);
-        self.stage = Stage::Calling(Calling::new(addresses, now));
+    pub fn connect(&mut self, addresses: Vec<SocketAddr>, timeout: Option<TimeSpan>, now: Time) {
+        self.deadline = now + timeout.unwrap_or(LONGEST_CONNECT);
+        self.stage = Stage::Connecting(ConnectAttempts::new(addresses, now));
     }
 
     /// Informs the client that there will be no session.
@@ -380,8 +383,8 @@ impl Talk {
             }
             Stage::Heading | Stage::Speaking => Step::End(Some(Reason::Silent)),
             Stage::Resolving => self.fail(Failure::TimedOut, Some(Reason::Name), now),
-            Stage::Calling(calling) => {
-                let tried = calling.tried().unwrap_or_else(|| self.wanted());
+            Stage::Connecting(attempts) => {
+                let tried = attempts.tried().unwrap_or_else(|| self.wanted());
                 self.fail(Failure::TimedOut, None, now);
                 Step::Unconnected(tried, Errno::TIMEDOUT)
             }
@@ -441,8 +444,8 @@ impl Talk {
         }
         let mut first = match self.settings.header {
             Some(version) => {
-                let called = self.called.unwrap_or(address);
-                proxy_protocol::write(version.into(), self.client_address, called)
+                let original_destination = self.original_destination.unwrap_or(address);
+                proxy_protocol::write(version.into(), self.client_address, original_destination)
             }
             None => Vec::new(),
         };
@@ -512,7 +515,7 @@ impl Talk {
         let kept = Kept {
             settings: self.settings,
             credentials: self.credentials,
-            called: self.called,
+            original_destination: self.original_destination,
             leftover: self.input,
             reading: self.reading,
         };

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use super::super::{INPUT_LIMIT, Reason};
-use super::{Speaker, Stage, Step, Talk};
+use super::{NegotiatingClient, Speaker, Stage, Step};
 
-impl Talk {
+impl NegotiatingClient {
     /// Reads and parses until a request is complete.
     pub(super) fn listen(&mut self, now: Time) -> Step {
         loop {
@@ -67,7 +67,7 @@ impl Talk {
                     self.input.drain(..length);
                     if let Header::Proxied { client, server } = header {
                         self.client_address = client;
-                        self.called = Some(server);
+                        self.original_destination = Some(server);
                     }
                     self.stage = Stage::Speaking;
                     let client = self.client_address.ip();

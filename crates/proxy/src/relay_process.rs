@@ -243,6 +243,8 @@ fn log_refused_calls() {
 
 /// Reports a stuck thread to the helper.
 fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
+    // The helper kills this process as soon as it has the message. The log has the reason first.
+    midspan_log::finish();
     // A helper that does not read notices the relay's end.
     let _ = message::try_send(helper, &FromRelay::Stuck(thread));
     Error::ThreadStuck {

@@ -228,20 +228,22 @@ impl Reader<'_> {
     /// makes for IPv6 are left out, because they appear with a delay.
     fn rules_and_routes(&self) -> String {
         let commands = "nft -s list ruleset; ip rule; ip -6 rule; \
-                        ip route show table all | grep -v 'table local'; \
+                        ip route show table all | grep -v -e 'table local' -e '^fe80.* proto kernel'; \
                         sysctl net.ipv4.tcp_early_demux";
         run(&self.network.gateway, commands)
     }
 
     /// The server must only see the gateway's own address, because of the masquerade.
     fn check_what_the_server_sees(&self) {
-        let seen = wait_for_connections(&self.network.server, " 'sport = :80'");
+        // The server may already have sent everything and closed its side.
+        let states = " state fin-wait-1 state fin-wait-2 'sport = :80'";
+        let seen = wait_for_connections(&self.network.server, states);
         let one = seen.lines().count() == 1 && seen.contains(&format!("{OUTSIDE}:"));
         assert!(one, "the server sees:\n{seen}");
     }
 }
 
-/// The established connections, once there are some.
+/// The established connections, and those in further states of `filter`, once there are some.
 fn wait_for_connections(node: &NetworkNamespace, filter: &str) -> String {
     let start = Instant::now();
     let command = format!("ss --no-header --tcp --numeric state established{filter}");

@@ -153,7 +153,12 @@ fn a_listener_that_forwards_to_itself_is_refused() {
 /// ones reach this machine.
 #[kernel_test]
 fn a_listener_that_becomes_its_own_server_ends_the_circle() {
-    let _undo = Undo(vec!["address del 192.0.2.9/24 dev near"]);
+    let _undo = Undo(vec![
+        "address del 192.0.2.9/24 dev near",
+        "neighbour del 192.0.2.9 dev near",
+    ]);
+    // The kernel would end connections to an address without a neighbour after 3 s.
+    ip("neighbour replace 192.0.2.9 lladdr 02:00:00:00:00:09 dev near");
     let proxy = Midspan::here(&forwarding("0.0.0.0:8080", "192.0.2.9:8080"));
     let mut waiting = connect("127.0.0.1:8080");
     wait_until("calling", || metric(ACTIVE) == 1.0);

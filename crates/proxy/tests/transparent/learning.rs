@@ -22,6 +22,8 @@ const USUAL: u64 = 10;
 const COLD: u64 = 80;
 /// Bytes of data in a segment.
 const SEGMENT: u64 = 1448;
+/// Longest time to wait for a decision that rests on measured times.
+const BUSY_LIMIT: Duration = Duration::from_secs(180);
 
 /// A packet between client and gateway.
 #[derive(Debug, Clone, Copy)]
@@ -319,7 +321,8 @@ fn a_route_without_anything_to_gain_is_left_alone() {
         for _ in 0..8 {
             is_taken(120_000);
         }
-        wait_until("left alone", || !is_taken(1000));
+        // On a busy machine the measured times scatter, and more connections are needed.
+        wait_within(BUSY_LIMIT, "left alone", || !is_taken(120_000));
         wait_until("told", || midspan.log().contains("splitting does not help"));
         wait_until("taken again", || is_taken(1000));
         midspan.stop();

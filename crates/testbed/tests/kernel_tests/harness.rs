@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use midspan_testbed::kernel_test;
+use midspan_testbed::testing::wait_until;
 
 use crate::planted;
 
@@ -93,11 +94,10 @@ fn a_test_that_hangs_is_ended_and_named() {
     assert!(text.contains("it was still running after 2 s"), "{text}");
     // What it had started was ended, too.
     let sleeper = fs::read_to_string(folder.path().join("sleeper")).unwrap();
-    let command = fs::read_to_string(format!("/proc/{}/cmdline", sleeper.trim()));
-    assert!(
-        !command.is_ok_and(|line| line.starts_with("sleep")),
-        "it sleeps on"
-    );
+    let command = format!("/proc/{}/cmdline", sleeper.trim());
+    wait_until("the sleeper has ended", || {
+        !fs::read_to_string(&command).is_ok_and(|line| line.starts_with("sleep"))
+    });
 }
 
 #[kernel_test]

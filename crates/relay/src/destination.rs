@@ -10,6 +10,7 @@ use midspan_policy::Request;
 use super::listener::Destination;
 use super::listener::Negotiation;
 use super::openings::{Openings, Released};
+use super::system;
 
 /// How the server leg of a session is opened.
 #[derive(Debug)]
@@ -104,7 +105,7 @@ impl Finder {
             Self::Original(openings) => openings,
         };
         // A transparent listener's socket has the address to which the client connected.
-        let server: SocketAddr = rustix::net::getsockname(client).ok()?.try_into().ok()?;
+        let server = system::own_address(client)?;
         // The listener's own address is on loopback. No rule leads connections of clients to
         // loopback.
         if server.ip().is_loopback() {
@@ -125,12 +126,10 @@ impl Finder {
         let Self::Original(openings) = self else {
             return;
         };
-        let server = rustix::net::getsockname(client).ok();
+        let server = system::own_address(client);
         // If the client has closed meanwhile, its address is not available, and there is nothing to
         // record.
-        let client = rustix::net::getpeername(client).ok().flatten();
-        let server = server.and_then(|address| address.try_into().ok());
-        let client = client.and_then(|address| address.try_into().ok());
+        let client = system::peer_address(client).ok().flatten();
         if let (Some(client), Some(server)) = (client, server) {
             openings.note_unanswered(Request { client, server });
         }

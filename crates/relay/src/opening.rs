@@ -347,7 +347,7 @@ impl Acceptor {
         };
         drop(descriptor);
         // Dropping the client resets it.
-        match rustix::net::accept(socket) {
+        match system::accept(socket) {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),

@@ -7,7 +7,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Result;
 
-use super::system;
+use super::system::{self, Watched};
 use super::table::Key;
 
 /// Marks tokens of descriptors that belong to no session.
@@ -28,6 +28,8 @@ const NEGOTIATION_INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
+/// Edge-triggered.
+const SOURCE_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::ET);
 
 /// The owner of an event's descriptor. An event may arrive for a session that has just ended; then
 /// the table has no value for its key.
@@ -107,12 +109,7 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn add_session(&self, client: &OwnedFd, server: &OwnedFd, key: Key) -> Result<()> {
-        let add = |socket, leg| {
-            let token = Token::Session(key, leg).number();
-            system::watch_leg(&self.epoll, socket, token, SESSION_INTEREST)
-        };
-        add(client, Leg::Client)?;
-        add(server, Leg::Server)
+        self.watch_legs([client, server], key, Watched::NewLeg)
     }
 
     /// From now on, watches both sockets of a negotiation as the legs of the session with this key.
@@ -120,12 +117,19 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn change_to_session(&self, client: &OwnedFd, server: &OwnedFd, key: Key) -> Result<()> {
-        let change = |socket, leg| {
-            let token = Token::Session(key, leg).number();
-            system::watch_anew(&self.epoll, socket, token, SESSION_INTEREST)
-        };
-        change(client, Leg::Client)?;
-        change(server, Leg::Server)
+        self.watch_legs([client, server], key, Watched::Already)
+    }
+
+    fn watch_legs(
+        &self,
+        [client, server]: [&OwnedFd; 2],
+        key: Key,
+        watched: Watched,
+    ) -> Result<()> {
+        for (socket, leg) in [(client, Leg::Client), (server, Leg::Server)] {
+            self.watch(socket, Token::Session(key, leg), SESSION_INTEREST, watched)?;
+        }
+        Ok(())
     }
 
     /// Watches a socket of a negotiation.
@@ -133,8 +137,8 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn add_negotiation(&self, socket: &OwnedFd, key: Key) -> Result<()> {
-        let token = Token::Negotiation(key).number();
-        system::watch(&self.epoll, socket, token, NEGOTIATION_INTEREST)
+        let token = Token::Negotiation(key);
+        self.watch(socket, token, NEGOTIATION_INTEREST, Watched::New)
     }
 
     /// From now on, watches the client leg of a session as the socket of a negotiation.
@@ -142,8 +146,8 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn change_to_negotiation(&self, socket: &OwnedFd, key: Key) -> Result<()> {
-        let token = Token::Negotiation(key).number();
-        system::watch_anew(&self.epoll, socket, token, NEGOTIATION_INTEREST)
+        let token = Token::Negotiation(key);
+        self.watch(socket, token, NEGOTIATION_INTEREST, Watched::Already)
     }
 
     /// Watches a listening socket, level-triggered.
@@ -151,8 +155,8 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn add_listener(&self, socket: &OwnedFd, index: usize) -> Result<()> {
-        let token = Token::Acceptor(index).number();
-        system::watch(&self.epoll, socket, token, EventFlags::IN)
+        let token = Token::Acceptor(index);
+        self.watch(socket, token, EventFlags::IN, Watched::New)
     }
 
     /// Changes the index of a listening socket's acceptor.
@@ -160,8 +164,8 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn change_listener(&self, socket: &OwnedFd, index: usize) -> Result<()> {
-        let token = Token::Acceptor(index).number();
-        system::watch_anew(&self.epoll, socket, token, EventFlags::IN)
+        let token = Token::Acceptor(index);
+        self.watch(socket, token, EventFlags::IN, Watched::Already)
     }
 
     /// Watches a source of events until it is readable, edge-triggered: each change wakes the
@@ -170,13 +174,19 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn add_source(&self, descriptor: impl AsFd, index: usize) -> Result<()> {
-        let token = Token::Source(index).number();
-        system::watch(
-            &self.epoll,
-            descriptor,
-            token,
-            EventFlags::IN | EventFlags::ET,
-        )
+        let token = Token::Source(index);
+        self.watch(descriptor, token, SOURCE_INTEREST, Watched::New)
+    }
+
+    fn watch(
+        &self,
+        descriptor: impl AsFd,
+        token: Token,
+        interest: EventFlags,
+        watched: Watched,
+    ) -> Result<()> {
+        let event = (token.number(), interest);
+        system::watch(&self.epoll, descriptor, event, watched)
     }
 
     /// Stops watching a descriptor.

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::time::Instant;
 
+use midspan_linux::tcp::SocketMemory;
 use rustix::event::Timespec;
 use rustix::event::epoll::{Event, EventFlags};
 use rustix::io::Result;
@@ -23,10 +24,13 @@ pub trait Kernel {
     fn socket(&mut self, address: SocketAddr) -> Result<OwnedFd>;
     fn connect(&mut self, socket: RawFd, address: SocketAddr) -> Result<()>;
     fn receive(&mut self, socket: RawFd, buffer: &mut [u8]) -> Result<usize>;
+    fn peek(&mut self, socket: RawFd) -> Result<usize>;
     fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize>;
     fn end_writing(&mut self, socket: RawFd) -> Result<()>;
     fn socket_error(&mut self, socket: RawFd) -> Result<Result<()>>;
-    fn peer_address(&mut self, socket: RawFd) -> Result<Option<SocketAddrAny>>;
+    fn peer_address(&mut self, socket: RawFd) -> Result<Option<SocketAddr>>;
+    fn own_address(&mut self, socket: RawFd) -> Option<SocketAddr>;
+    fn memory(&mut self, socket: RawFd) -> std::io::Result<SocketMemory>;
     fn unacknowledged_bytes(&mut self, socket: RawFd) -> std::io::Result<u64>;
     fn set_reset_on_close(&mut self, socket: RawFd, is_on: bool) -> std::io::Result<()>;
 }

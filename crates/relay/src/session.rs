@@ -12,7 +12,6 @@ use midspan_policy::Leg;
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use super::exchange::Framed;
 use super::lifecycle::{self, Failures, Step};
@@ -538,7 +537,7 @@ fn tenths(now: Time) -> u32 {
 }
 
 fn has_data(socket: &OwnedFd) -> bool {
-    rustix::net::recv(socket, &mut [0_u8; 1][..], RecvFlags::PEEK).is_ok_and(|(_, count)| count > 0)
+    system::peek(socket.as_fd()).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]

@@ -4,14 +4,15 @@
 //! In test builds with the feature `failing-calls`, some calls can be made to fail, see
 //! [`failing_calls`](super::failing_calls). In the unit tests of this crate a scripted kernel can
 //! replace Linux (`scripted`). Other builds contain only the calls themselves. [`midspan_linux::tcp`]
-//! sets the options of sockets directly, except the one that makes a close a reset.
+//! sets and reads the options of sockets directly, except those that decide how a session continues:
+//! the addresses of a socket, its memory, its error, and whether its close is a reset.
 
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
-use midspan_linux::tcp;
+use midspan_linux::tcp::{self, SocketMemory};
 use midspan_units::ByteSize;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -83,6 +84,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
 
 /// Whether there is data to read, without reading it; 0 at the end.
 pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
+    scripted!(peek(number(socket)));
     may_fail!(Receive);
     let (count, _) = rustix::net::recv(socket, &mut [0_u8; 1][..], RecvFlags::PEEK)?;
     Ok(count)
@@ -157,37 +159,33 @@ pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>
     epoll::wait(epoll, spare_capacity(events), timeout).map(|_| ())
 }
 
-/// Watches a leg of a session.
-pub fn watch_leg(
-    epoll: &OwnedFd,
-    socket: &OwnedFd,
-    token: u64,
-    interest: EventFlags,
-) -> Result<()> {
-    may_fail!(Watch);
-    watch(epoll, socket, token, interest)
+/// Whether epoll watches a descriptor already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Watched {
+    /// Not yet.
+    New,
+    /// Not yet; the descriptor is a leg of a new session, which can fail for lack of memory.
+    NewLeg,
+    /// It does: from now on for other events, or for another owner.
+    Already,
 }
 
-/// Watches a descriptor.
+/// Watches a descriptor for these events, which epoll returns with this token.
 pub fn watch(
     epoll: &OwnedFd,
     descriptor: impl AsFd,
-    token: u64,
-    interest: EventFlags,
+    (token, interest): (u64, EventFlags),
+    watched: Watched,
 ) -> Result<()> {
+    if watched == Watched::NewLeg {
+        may_fail!(Watch);
+    }
     scripted!(watch(number(&descriptor), token, interest));
-    epoll::add(epoll, descriptor, EventData::new_u64(token), interest)
-}
-
-/// Changes the events, or the owner, of a watched descriptor.
-pub fn watch_anew(
-    epoll: &OwnedFd,
-    descriptor: impl AsFd,
-    token: u64,
-    interest: EventFlags,
-) -> Result<()> {
-    scripted!(watch(number(&descriptor), token, interest));
-    epoll::modify(epoll, descriptor, EventData::new_u64(token), interest)
+    let data = EventData::new_u64(token);
+    match watched {
+        Watched::New | Watched::NewLeg => epoll::add(epoll, descriptor, data, interest),
+        Watched::Already => epoll::modify(epoll, descriptor, data, interest),
+    }
 }
 
 /// Stops watching a descriptor.
@@ -209,9 +207,22 @@ pub fn socket_error(socket: impl AsFd) -> Result<Result<()>> {
 }
 
 /// The address of a socket's peer, if it has one.
-pub fn peer_address(socket: impl AsFd) -> Result<Option<SocketAddrAny>> {
+pub fn peer_address(socket: impl AsFd) -> Result<Option<SocketAddr>> {
     scripted!(peer_address(number(&socket)));
-    rustix::net::getpeername(socket)
+    let peer = rustix::net::getpeername(socket)?;
+    Ok(peer.and_then(|address| address.try_into().ok()))
+}
+
+/// A socket's own address; `None` if the kernel refuses to return it.
+pub fn own_address(socket: impl AsFd) -> Option<SocketAddr> {
+    scripted!(own_address(number(&socket)));
+    rustix::net::getsockname(socket).ok()?.try_into().ok()
+}
+
+/// The buffers of a socket, and the memory that they use.
+pub fn memory(socket: impl AsFd) -> io::Result<SocketMemory> {
+    scripted!(memory(number(&socket)));
+    tcp::memory(socket)
 }
 
 /// Bytes that were written to a socket and that its peer has not acknowledged.

@@ -12,12 +12,10 @@ use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
-use midspan_linux::tcp;
 use midspan_policy::memory_share::EACH_SESSION;
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, Shutdown, sockopt};
 
 use super::attempts::{ConnectAttempts, ConnectState};
 use super::{PARTING_TIME, Reason, failure};
@@ -26,6 +24,7 @@ use crate::exchange::{Framed, Kept};
 use crate::limits::{Seat, SetAside, Spare};
 use crate::listener::{Language, Negotiation};
 use crate::observation::LastReading;
+use crate::system;
 
 /// Most bytes of a refused client that are dropped.
 const PARTING_BYTES: usize = 1 << 20;
@@ -148,7 +147,7 @@ impl NegotiatingClient {
     ) -> Self {
         // Only a PROXY header contains it.
         let original_destination =
-            (settings.header).and_then(|_| rustix::net::getsockname(&client.socket).ok());
+            (settings.header).and_then(|_| system::own_address(&client.socket));
         Self {
             seat: client.seat,
             memory,
@@ -157,9 +156,7 @@ impl NegotiatingClient {
             begin: now,
             credentials,
             client_address: canonical(client.address),
-            original_destination: original_destination
-                .and_then(|address| address.try_into().ok())
-                .map(canonical),
+            original_destination: original_destination.map(canonical),
             language: match settings.language {
                 Language::Fixed(server) => Speaker::Nobody(server),
                 Language::Socks5 => Speaker::Socks5(Socks5::new()),
@@ -241,7 +238,7 @@ impl NegotiatingClient {
     /// Makes the close of the client's socket a FIN instead of a reset.
     pub fn close_in_order(&self) {
         // If this fails, the close is a reset, which does not look like a complete answer.
-        let _ = tcp::set_reset_on_close(&self.client, false);
+        let _ = system::set_reset_on_close(&self.client, false);
     }
 
     /// The socket towards the client.
@@ -270,7 +267,7 @@ impl NegotiatingClient {
         let buffers = [&self.input, &self.to_client, &self.to_server];
         let buffers: usize = buffers.map(Vec::capacity).iter().sum();
         let queued = match self.may_have_more {
-            true => tcp::memory(&self.client).map_or(0, |memory| memory.receive.bytes()),
+            true => system::memory(&self.client).map_or(0, |memory| memory.receive.bytes()),
             false => 0,
         };
         self.memory.change(EACH_SESSION + buffers as u64 + queued);
@@ -420,7 +417,7 @@ impl NegotiatingClient {
     /// stop: the client may still wait for the answer.
     fn watch_client(&mut self) -> Step {
         self.may_have_more = true;
-        if let Ok(Err(_)) | Err(_) = sockopt::socket_error(&self.client) {
+        if let Ok(Err(_)) | Err(_) = system::socket_error(&self.client) {
             return Step::End(Some(Reason::Gone));
         }
         self.answer_now()
@@ -432,8 +429,7 @@ impl NegotiatingClient {
         match &self.language {
             Speaker::Nobody(_) => {}
             Speaker::Socks5(socks) => {
-                let own = rustix::net::getsockname(&server).ok();
-                let own = own.and_then(|own| own.try_into().ok()).unwrap_or(address);
+                let own = system::own_address(&server).unwrap_or(address);
                 let outcome = Outcome::Connected(canonical(own));
                 self.to_client.extend(socks.answer(outcome));
             }
@@ -480,16 +476,16 @@ impl NegotiatingClient {
         }
         if !*is_shut {
             *is_shut = true;
-            let _ = rustix::net::shutdown(&self.client, Shutdown::Write);
+            let _ = system::end_writing(&self.client);
         }
         let mut buffer = [0_u8; 4096];
         while *left > 0 {
-            match rustix::net::recv(&self.client, &mut buffer[..], RecvFlags::empty()) {
-                Ok((0, _)) => {
-                    let _ = tcp::set_reset_on_close(&self.client, false);
+            match system::receive(self.client.as_fd(), &mut buffer) {
+                Ok(0) => {
+                    let _ = system::set_reset_on_close(&self.client, false);
                     return Step::End(*reason);
                 }
-                Ok((count, _)) => *left = left.saturating_sub(count),
+                Ok(count) => *left = left.saturating_sub(count),
                 Err(Errno::AGAIN) => return Step::Wait,
                 Err(Errno::INTR) => {}
                 Err(_) => break,
@@ -565,7 +561,7 @@ impl NegotiatingClient {
 /// Sends as much as possible at once; the rest stays in `bytes`.
 fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
-        match rustix::net::send(&socket, bytes, SendFlags::NOSIGNAL) {
+        match system::send(socket.as_fd(), bytes) {
             Ok(count) => drop(bytes.drain(..count.min(bytes.len()))),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,

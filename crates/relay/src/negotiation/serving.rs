@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use midspan_explicit::{Credentials, Failure};
 use midspan_policy::Request;
@@ -17,6 +16,7 @@ use crate::kick::{Kicks, Target};
 use crate::limits::Shortage;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
+use crate::system;
 use crate::table::Key;
 
 /// The other parts of a thread that its negotiations use.
@@ -167,7 +167,11 @@ impl Negotiations {
             step = match step {
                 Step::Wait => {
                     negotiating.note_memory();
-                    let next = Some(negotiating.next());
+                    // No event follows a call that has reported too little.
+                    let next = Some(match system::take_pretence() {
+                        true => around.now,
+                        false => negotiating.next(),
+                    });
                     self.timers.set(key, &mut negotiating.timer, next);
                     return;
                 }
@@ -372,7 +376,7 @@ impl Negotiations {
             Reason::Unauthenticated => "login",
             _ => return,
         };
-        let Some(not_logged) = self.refusals.admit(Instant::now()) else {
+        let Some(not_logged) = self.refusals.admit(system::now()) else {
             return;
         };
         let listener = acceptors.get(listener);

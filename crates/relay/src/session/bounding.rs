@@ -8,6 +8,7 @@ use midspan_policy::{Buffer, Leg, SessionSettings};
 use midspan_units::ByteSize;
 
 use super::Session;
+use crate::system;
 
 /// Number of sweeps without movement after which a direction counts as still.
 pub(super) const STILL_AFTER: u8 = 2;
@@ -48,7 +49,7 @@ impl Session {
     /// For each direction, the memory that it uses and may use; the direction to the server first.
     pub fn memory(&self) -> [DirectionMemory; 2] {
         let [client, server] =
-            [&self.client, &self.server].map(|socket| tcp::memory(socket).unwrap_or_default());
+            [&self.client, &self.server].map(|socket| system::memory(socket).unwrap_or_default());
         let of = |inbound: SocketMemory, outbound: SocketMemory, from| {
             let transfer = self.transfer(from);
             let held = u64::from(transfer.direction.held());
@@ -106,7 +107,9 @@ impl Session {
                 restore(
                     receive,
                     self.socket(inbound),
-                    |socket| tcp::memory(socket).map_or(0, |memory| memory.receive_limit.bytes()),
+                    |socket| {
+                        system::memory(socket).map_or(0, |memory| memory.receive_limit.bytes())
+                    },
                     tcp::limit_receive_queue,
                     tcp::set_receive_buffer,
                 );
@@ -114,7 +117,7 @@ impl Session {
                 restore(
                     send,
                     self.socket(outbound),
-                    |socket| tcp::memory(socket).map_or(0, |memory| memory.send_limit.bytes()),
+                    |socket| system::memory(socket).map_or(0, |memory| memory.send_limit.bytes()),
                     tcp::limit_send_queue,
                     tcp::set_send_buffer,
                 );

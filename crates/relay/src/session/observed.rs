@@ -9,6 +9,7 @@ use midspan_units::{ByteSize, Time};
 use super::{Phase, Session};
 use crate::observation::{LegReport, ReportedPhase, SessionReport};
 use crate::sample::sample;
+use crate::system;
 use crate::transfer::Transfer;
 
 impl Session {
@@ -48,11 +49,9 @@ impl Session {
     pub fn report(&self, now: Time) -> SessionReport {
         let leg = |socket: &OwnedFd| {
             let sample = sample(socket).unwrap_or_default();
-            let local = rustix::net::getsockname(socket).ok();
-            let peer = rustix::net::getpeername(socket).ok().flatten();
             LegReport {
-                local: local.and_then(|address| address.try_into().ok()),
-                peer: peer.and_then(|address| address.try_into().ok()),
+                local: system::own_address(socket),
+                peer: system::peer_address(socket).ok().flatten(),
                 congestion_control: tcp::congestion_control(socket).ok(),
                 ..LegReport::from(&sample)
             }

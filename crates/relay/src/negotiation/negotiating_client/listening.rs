@@ -1,16 +1,17 @@
 //! Reads and parses a client's messages until its request is complete.
 
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 
 use midspan_explicit::http::{Progress, Side};
 use midspan_explicit::proxy_protocol::{self, Header, Reading};
 use midspan_explicit::{Host, Next, Refusal, Request};
 use midspan_units::Time;
 use rustix::io::Errno;
-use rustix::net::RecvFlags;
 
 use super::super::{INPUT_LIMIT, Reason};
 use super::{NegotiatingClient, Speaker, Stage, Step};
+use crate::system;
 
 impl NegotiatingClient {
     /// Reads and parses until a request is complete.
@@ -51,7 +52,7 @@ impl NegotiatingClient {
         let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else {
             return Ok(0);
         };
-        let (_, count) = rustix::net::recv(&self.client, &mut *buffer, RecvFlags::empty())?;
+        let count = system::receive(self.client.as_fd(), buffer)?;
         self.may_have_more = count == room;
         self.input.extend_from_slice(&buffer[..count]);
         Ok(count)

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use socket2::{Domain, SockRef, Socket, Type};
 
+use midspan_linux::tcp;
+
 use super::*;
 use crate::access::AccessRules;
 use crate::limits::{Limits, RelayLimits, SessionLimits};

@@ -1,0 +1,336 @@
+//! A relay thread and the scripted kernel below it, both of which a test controls.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use midspan_linux::tcp::SocketMemory;
+use midspan_policy::{Handshake, Offered, SessionSettings};
+use rustix::event::Timespec;
+use rustix::event::epoll::{EventData, EventFlags};
+use rustix::io::Result;
+use rustix::net::SocketAddrAny;
+
+use super::*;
+use crate::access::AccessRules;
+use crate::destination::Finder;
+use crate::limits::{ListenerLimits, RelayLimits};
+use crate::listener::{Destination, Language, Listener, Negotiation};
+use crate::opening::{AcceptorParts, ListenerId};
+use crate::scripted::{self, Kernel};
+
+const CLIENT: &str = "192.0.2.1:1000";
+const SERVER: &str = "198.51.100.1:80";
+/// The address of the server leg's own socket.
+const OWN: &str = "203.0.113.7:40000";
+
+/// How long a client may take for its request.
+pub const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The peer of a leg.
+#[derive(Default)]
+pub struct Far {
+    /// The peer has accepted the connection, or has begun it.
+    is_connected: bool,
+    /// The error of the leg, which is returned once.
+    pub error: Option<Errno>,
+    /// How many bytes the relay may still send; `None` for any number.
+    pub room: Option<usize>,
+    /// Data that the peer has sent and the relay has not read; an empty piece is its FIN.
+    sent: VecDeque<Vec<u8>>,
+    /// Data that the relay has sent.
+    pub got: Vec<u8>,
+    /// The relay has sent its FIN.
+    pub is_ended: bool,
+    /// Whether the relay's close is a reset, if this was set.
+    pub is_reset_on_close: Option<bool>,
+}
+
+/// The state of the scripted kernel, which the test changes between turns.
+#[derive(Default)]
+pub struct World {
+    /// Time since the start.
+    time: Duration,
+    /// The descriptors of the listener, and of the legs.
+    listener: RawFd,
+    pub client: RawFd,
+    pub server: RawFd,
+    tokens: BTreeMap<RawFd, u64>,
+    /// Events of the next wait.
+    events: Vec<(RawFd, EventFlags)>,
+    /// The requested time-outs of the waits.
+    waits: Vec<Option<Duration>>,
+    waiting: usize,
+    pub legs: BTreeMap<RawFd, Far>,
+}
+
+struct Script {
+    start: Instant,
+    world: Rc<RefCell<World>>,
+}
+
+/// A descriptor that is no socket, for which the script answers.
+fn descriptor() -> OwnedFd {
+    File::open("/dev/null").unwrap().into()
+}
+
+impl Script {
+    fn leg<T>(&self, socket: RawFd, ask: impl FnOnce(&mut Far) -> T) -> T {
+        ask(self.world.borrow_mut().legs.entry(socket).or_default())
+    }
+}
+
+impl Kernel for Script {
+    fn now(&mut self) -> Instant {
+        self.start + self.world.borrow().time
+    }
+
+    fn wait(&mut self, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> Result<()> {
+        let mut world = self.world.borrow_mut();
+        let wait = timeout.map(|it| Duration::new(it.tv_sec as u64, it.tv_nsec as u32));
+        world.waits.push(wait);
+        for (descriptor, flags) in std::mem::take(&mut world.events) {
+            let data = EventData::new_u64(world.tokens[&descriptor]);
+            events.push(Event { flags, data });
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, descriptor: RawFd, token: u64, _: EventFlags) -> Result<()> {
+        self.world.borrow_mut().tokens.insert(descriptor, token);
+        Ok(())
+    }
+
+    fn unwatch(&mut self, descriptor: RawFd) -> Result<()> {
+        self.world.borrow_mut().tokens.remove(&descriptor);
+        Ok(())
+    }
+
+    fn accept(&mut self, socket: RawFd) -> Result<(OwnedFd, Option<SocketAddrAny>)> {
+        let mut world = self.world.borrow_mut();
+        assert_eq!(socket, world.listener);
+        if world.waiting == 0 {
+            return Err(Errno::AGAIN);
+        }
+        world.waiting -= 1;
+        let client = descriptor();
+        world.client = client.as_raw_fd();
+        let far = Far {
+            is_connected: true,
+            ..Far::default()
+        };
+        world.legs.insert(client.as_raw_fd(), far);
+        let address: SocketAddr = CLIENT.parse().unwrap();
+        Ok((client, Some(address.into())))
+    }
+
+    fn socket(&mut self, _: SocketAddr) -> Result<OwnedFd> {
+        let server = descriptor();
+        let mut world = self.world.borrow_mut();
+        world.server = server.as_raw_fd();
+        world.legs.insert(server.as_raw_fd(), Far::default());
+        drop(world);
+        Ok(server)
+    }
+
+    fn connect(&mut self, socket: RawFd, address: SocketAddr) -> Result<()> {
+        assert_eq!(socket, self.world.borrow().server);
+        assert_eq!(address, SERVER.parse().unwrap());
+        Err(Errno::INPROGRESS)
+    }
+
+    fn receive(&mut self, socket: RawFd, buffer: &mut [u8]) -> Result<usize> {
+        self.leg(socket, |far| {
+            let piece = far.sent.pop_front().ok_or(Errno::AGAIN)?;
+            buffer[..piece.len()].copy_from_slice(&piece);
+            Ok(piece.len())
+        })
+    }
+
+    fn peek(&mut self, socket: RawFd) -> Result<usize> {
+        self.leg(socket, |far| {
+            let piece = far.sent.front().ok_or(Errno::AGAIN)?;
+            Ok(piece.len().min(1))
+        })
+    }
+
+    fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize> {
+        self.leg(socket, |far| {
+            let count = far.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+            if count == 0 {
+                return Err(Errno::AGAIN);
+            }
+            far.room = far.room.map(|room| room - count);
+            far.got.extend(&bytes[..count]);
+            Ok(count)
+        })
+    }
+
+    fn end_writing(&mut self, socket: RawFd) -> Result<()> {
+        self.leg(socket, |far| far.is_ended = true);
+        Ok(())
+    }
+
+    fn socket_error(&mut self, socket: RawFd) -> Result<Result<()>> {
+        Ok(self.leg(socket, |far| far.error.take().map_or(Ok(()), Err)))
+    }
+
+    fn peer_address(&mut self, socket: RawFd) -> Result<Option<SocketAddr>> {
+        match self.leg(socket, |far| far.is_connected) {
+            true => Ok(CLIENT.parse().ok()),
+            false => Err(Errno::NOTCONN),
+        }
+    }
+
+    fn own_address(&mut self, _: RawFd) -> Option<SocketAddr> {
+        OWN.parse().ok()
+    }
+
+    fn memory(&mut self, _: RawFd) -> std::io::Result<SocketMemory> {
+        Ok(SocketMemory::default())
+    }
+
+    fn unacknowledged_bytes(&mut self, _: RawFd) -> std::io::Result<u64> {
+        Ok(0)
+    }
+
+    fn set_reset_on_close(&mut self, socket: RawFd, is_on: bool) -> std::io::Result<()> {
+        self.leg(socket, |far| far.is_reset_on_close = Some(is_on));
+        Ok(())
+    }
+}
+
+pub struct Bench {
+    pub world: Rc<RefCell<World>>,
+    pub thread: RelayThread,
+    events: Vec<Event>,
+    // The thread's owner.
+    _updates: mpsc::Sender<Update>,
+}
+
+impl Bench {
+    /// A thread with one listener, whose server may take a second.
+    pub fn new() -> Self {
+        Self::with(SERVER.parse::<SocketAddr>().unwrap().into())
+    }
+
+    /// The same with a listener whose clients name the server.
+    pub fn negotiating(language: Language) -> Self {
+        Self::with(Destination::Negotiated(Box::new(Negotiation {
+            language,
+            users: None,
+            access: AccessRules::default(),
+            timeout: NEGOTIATION_TIMEOUT.into(),
+            proxies: None,
+            header: None,
+        })))
+    }
+
+    fn with(to: Destination) -> Self {
+        let world = Rc::new(RefCell::new(World::default()));
+        scripted::install(Box::new(Script {
+            start: Instant::now(),
+            world: Rc::clone(&world),
+        }));
+        let socket = descriptor();
+        world.borrow_mut().listener = socket.as_raw_fd();
+        let listener = Arc::new(Listener {
+            session: SessionSettings {
+                connect_timeout: Some(TimeSpan::from_seconds(1)),
+                ..SessionSettings::default()
+            },
+            limits: ListenerLimits::default(),
+            ..Listener::new("test", to)
+        });
+        let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
+        let observation = Observation {
+            registry: Arc::default(),
+            mailbox: Arc::default(),
+            sampling_interval: None,
+        };
+        let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
+        let acceptor = AcceptorParts {
+            id: ListenerId(0),
+            finder: Finder::new(&listener.to, &Arc::default()),
+            policy,
+            counters: observation.registry.counters("test"),
+            places: limits.set_listener("test", listener.limits.sessions, true),
+            verdicts: Default::default(),
+            knowledge: Default::default(),
+            listener,
+        };
+        let acceptor = Acceptor::new(Some(socket), acceptor);
+        let control = Arc::new(Control::new().unwrap());
+        let (updates, received) = mpsc::channel();
+        let parts = ThreadParts {
+            number: 0,
+            names: Arc::new(Names::new(1, Arc::clone(&control))),
+            control,
+            updates: received,
+            clock: Clock::start(),
+            limits,
+            tries: Arc::default(),
+            pipes: Pipes::new(0, 0),
+            observation,
+            reset_timeout: TimeSpan::from_seconds(30),
+        };
+        Self {
+            thread: RelayThread::new(vec![acceptor], parts).unwrap(),
+            world,
+            events: Vec::with_capacity(EVENTS),
+            _updates: updates,
+        }
+    }
+
+    /// One turn after this time, with these events.
+    pub fn turn(&mut self, after: Duration, events: &[(RawFd, EventFlags)]) {
+        let mut world = self.world.borrow_mut();
+        world.time += after;
+        world.events = events.to_vec();
+        drop(world);
+        assert!(self.thread.turn(&mut self.events).unwrap());
+    }
+
+    /// A client connects; returns the sockets of both legs.
+    pub fn call(&mut self) -> (RawFd, RawFd) {
+        self.world.borrow_mut().waiting = 1;
+        let listener = self.world.borrow().listener;
+        self.turn(Duration::ZERO, &[(listener, EventFlags::IN)]);
+        let world = self.world.borrow();
+        (world.client, world.server)
+    }
+
+    /// Changes the state of a leg's peer, or reads it.
+    pub fn far<T>(&self, leg: RawFd, change: impl FnOnce(&mut Far) -> T) -> T {
+        change(self.world.borrow_mut().legs.entry(leg).or_default())
+    }
+
+    pub fn sends(&self, leg: RawFd, bytes: &[u8]) {
+        self.far(leg, |far| far.sent.push_back(bytes.to_vec()));
+    }
+
+    /// The server accepts the connection; returns its leg.
+    pub fn server_answers(&mut self) -> RawFd {
+        let server = self.world.borrow().server;
+        self.far(server, |far| far.is_connected = true);
+        self.turn(MOMENT, &[(server, EventFlags::OUT)]);
+        server
+    }
+
+    /// The data that the relay has sent to this leg since the last query.
+    pub fn got(&self, leg: RawFd) -> Vec<u8> {
+        self.far(leg, |far| std::mem::take(&mut far.got))
+    }
+
+    pub fn last_wait(&self) -> Option<Duration> {
+        self.world.borrow().waits.last().copied().flatten()
+    }
+}
+
+/// Time between two turns.
+pub const MOMENT: Duration = Duration::from_millis(1);

@@ -13,6 +13,7 @@ use super::legs::{self, InputStart, Legs};
 use super::limits::{Limits, Shortage};
 use super::opening::ListenerId;
 use super::sessions::Sessions;
+use super::statistics::Counters;
 
 /// A source of events on a thread of the relay: a descriptor, and what to do when it is readable.
 ///
@@ -38,6 +39,7 @@ pub struct SourceHost<'a> {
     pub(super) sessions: &'a mut Sessions,
     pub(super) kicks: &'a Kicks,
     pub(super) limits: &'a Arc<Limits>,
+    pub(super) counters: &'a Counters,
     pub(super) now: Time,
 }
 
@@ -71,7 +73,10 @@ impl SourceHost<'_> {
         client: OwnedFd,
         server: OwnedFd,
     ) -> Result<(), NotBegun> {
+        // An option that the kernel refuses counts whether or not a session begins.
         let errors = [&client, &server].map(|leg| legs::set_common_options(leg).is_err());
+        let option_errors = errors.map(u64::from).iter().sum();
+        self.counters.option_errors.add(option_errors);
         let index = self.acceptors.find(listener);
         let index = index.ok_or(NotBegun::NoListener)?;
         if self.kicks.includes(&arrival) {
@@ -90,7 +95,7 @@ impl SourceHost<'_> {
             client_pacing: InputStart::default(),
             server_pacing: InputStart::default(),
             narrow: None,
-            option_errors: errors.map(u64::from).iter().sum(),
+            option_errors,
         };
         (self.sessions).begin(index, arrival, legs, self.acceptors, self.now);
         Ok(())

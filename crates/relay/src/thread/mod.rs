@@ -289,6 +289,7 @@ impl RelayThread {
                 sessions: &mut self.sessions,
                 kicks: &self.kicks,
                 limits: &self.limits,
+                counters: &self.counters,
                 now: self.clockwork.now(),
             });
         }

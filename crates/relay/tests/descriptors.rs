@@ -1,25 +1,26 @@
-//! A process without free descriptors. The limit applies to the whole process, so this test has a
-//! program of its own.
+//! A process without free descriptors. The limit applies to the whole process, so each test has a
+//! process of its own.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
 
 use std::io::{Read, Write};
+use std::process::ExitCode;
 use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use midspan_testbed::{KernelTests, kernel_test};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
 use support::*;
 
-#[test]
-fn descriptors_run_out() {
-    accepting_pauses_without_descriptors_and_old_sessions_live();
-    new_sessions_are_shed_without_descriptors_and_old_ones_complete();
+fn main() -> ExitCode {
+    KernelTests::new().set_up(set_up_loopback).main()
 }
 
+#[kernel_test]
 fn accepting_pauses_without_descriptors_and_old_sessions_live() {
     let bench = bench();
     let (mut client, mut server) = bench.pair();
@@ -67,6 +68,7 @@ fn accepting_pauses_without_descriptors_and_old_sessions_live() {
 }
 
 /// The relay has a descriptor in reserve, with which it resets new connections at once.
+#[kernel_test]
 fn new_sessions_are_shed_without_descriptors_and_old_ones_complete() {
     let bench = bench();
     let sessions: Vec<_> = (0..4).map(|_| bench.pair()).collect();

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use midspan_linux::netlink::Netlink;
 use midspan_policy::SessionSettings;
 use midspan_relay::{Listener, ListenerLimits, OpenListener, Relay, Settings, Statistics};
 use socket2::{Domain, SockRef, Socket, Type};
@@ -17,6 +18,11 @@ pub struct Bench {
     pub relay: Relay,
     pub address: SocketAddr,
     pub server: TcpListener,
+}
+
+/// For the network namespace of a kernel test.
+pub fn set_up_loopback() {
+    Netlink::open().unwrap().set_up("lo").unwrap();
 }
 
 /// A relay to a server of the test, with two threads and defaults.

@@ -149,34 +149,8 @@ impl NegotiatingClient {
         let original_destination =
             (settings.header).and_then(|_| system::own_address(&client.socket));
         Self {
-            seat: client.seat,
-            memory,
-            listener,
-            timer: None,
-            begin: now,
-            credentials,
-            client_address: canonical(client.address),
             original_destination: original_destination.map(canonical),
-            language: match settings.language {
-                Language::Fixed(server) => Speaker::Nobody(server),
-                Language::Socks5 => Speaker::Socks5(Socks5::new()),
-                Language::Http => Speaker::Http(Http::new()),
-            },
-            stage: match settings.proxies {
-                Some(_) => Stage::Heading,
-                None => Stage::Speaking,
-            },
-            client: client.socket,
-            input: Vec::new(),
-            to_client: Vec::new(),
-            to_server: Vec::new(),
-            destination: None,
-            exchange: None,
-            is_idle: false,
-            may_have_more: true,
-            reading: LastReading::default(),
-            deadline: now + settings.timeout,
-            settings,
+            ..Self::begin(client, memory, listener, (settings, credentials), now)
         }
     }
 
@@ -206,25 +180,51 @@ impl NegotiatingClient {
             None => Stage::Speaking,
         };
         Self {
+            original_destination,
+            stage,
+            is_idle: leftover.is_empty(),
+            input: leftover,
+            to_client: last.unwrap_or_default().into(),
+            reading,
+            ..Self::begin(client, memory, listener, (settings, credentials), now)
+        }
+    }
+
+    /// A client of which nothing has been read.
+    fn begin(
+        client: NewClient,
+        memory: SetAside,
+        listener: usize,
+        (settings, credentials): (Arc<Negotiation>, Option<Arc<Credentials>>),
+        now: Time,
+    ) -> Self {
+        Self {
             seat: client.seat,
             memory,
             listener,
             timer: None,
             begin: now,
             credentials,
-            client_address: client.address,
-            original_destination,
-            language: Speaker::Http(Http::new()),
-            stage,
+            client_address: canonical(client.address),
+            original_destination: None,
+            language: match settings.language {
+                Language::Fixed(server) => Speaker::Nobody(server),
+                Language::Socks5 => Speaker::Socks5(Socks5::new()),
+                Language::Http => Speaker::Http(Http::new()),
+            },
+            stage: match settings.proxies {
+                Some(_) => Stage::Heading,
+                None => Stage::Speaking,
+            },
             client: client.socket,
-            is_idle: leftover.is_empty(),
-            may_have_more: true,
-            input: leftover,
-            to_client: last.unwrap_or_default().into(),
+            input: Vec::new(),
+            to_client: Vec::new(),
             to_server: Vec::new(),
             destination: None,
             exchange: None,
-            reading,
+            is_idle: false,
+            may_have_more: true,
+            reading: LastReading::default(),
             deadline: now + settings.timeout,
             settings,
         }

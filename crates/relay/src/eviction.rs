@@ -111,7 +111,7 @@ impl Eviction {
                 continue;
             };
             // The session may have moved data since it was found.
-            if session.still_after(TimeSpan::ZERO) != since {
+            if session.upkeep.still_after(TimeSpan::ZERO) != since {
                 continue;
             }
             session.note_made_way();
@@ -136,7 +136,7 @@ impl Eviction {
             let Some(session) = table.at_place(place) else {
                 continue;
             };
-            let since = session.still_after(TimeSpan::ZERO);
+            let since = session.upkeep.still_after(TimeSpan::ZERO);
             if session.phase == Phase::Relaying
                 && since + idle < now
                 && let Some(seat) = session.seat()

@@ -221,7 +221,7 @@ impl Measuring {
 
     /// Checks a session; returns whether it was measured.
     fn visit(&mut self, session: &mut Session, acceptors: &mut Acceptors) -> bool {
-        if self.is_sweep && session.grow_still() {
+        if self.is_sweep && session.upkeep.grow_still() {
             session.upkeep.is_settled = false;
         }
         let is_unsettled = self.still_limit != u64::MAX && !session.upkeep.is_settled;

@@ -183,7 +183,7 @@ impl Acceptor {
             true => limits.half_closed_timeout,
             false => limits.idle_timeout,
         };
-        timeout.map(|timeout| session.still_after(timeout))
+        timeout.map(|timeout| session.upkeep.still_after(timeout))
     }
 
     /// Accepts one waiting connection and connects to its server.

@@ -1,15 +1,29 @@
 //! A session: two sockets, a transfer in each direction, and the handling of epoll's events.
+//!
+//! | file | content |
+//! | --- | --- |
+//! | this one | [`Session`]: its events, its turns, its failures, its end |
+//! | `sockets.rs` | [`Sockets`]: the sockets of both legs, and what the kernel returns about them |
+//! | `phase.rs` | [`Phase`]: from connecting to settling |
+//! | `upkeep.rs` | [`Upkeep`]: when it moved data, and how much memory it uses |
+//! | `framed.rs` | how a session carries one HTTP request and its answer, and hands its client over |
+//! | `decided.rs` | how a session carries out the policy's decisions while data flows |
+//! | `bounding.rs` | how a session carries out decisions about its memory |
+//! | `observed.rs` | readings and the report for observers |
 
 mod bounding;
 mod decided;
 mod framed;
 mod observed;
+mod phase;
+mod sockets;
+mod upkeep;
 
 use std::os::fd::{AsFd, OwnedFd};
 
 use midspan_explicit::http::Side as Message;
 use midspan_policy::Leg;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::Time;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 
@@ -25,31 +39,12 @@ use crate::seeded_faults::{self, Fault};
 
 pub use bounding::Buffers;
 pub use framed::Client;
-
-/// First and longest wait between two checks of an unacknowledged queue.
-const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(2);
-const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(100);
-/// How often the wait doubles from the first to the longest.
-const MOST_DOUBLINGS: u8 = 6;
+pub use phase::Phase;
+use sockets::Sockets;
+pub use upkeep::Upkeep;
 
 /// More failures than one turn can have: a write and a read can find each leg failed.
 const FAILURES_PER_TURN: usize = 5;
-
-/// The phase of a session's life; the documentation of [`super`] has the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Phase {
-    /// The client is connected, and the server has not answered yet.
-    Connecting,
-    /// Both legs are connected.
-    Relaying,
-    /// One leg has failed; until the deadline, the other one gets the data that had arrived before.
-    Settling {
-        /// At this time the session is reset in any case.
-        deadline: Time,
-        /// How often the session checked whether all data is acknowledged.
-        looks: u8,
-    },
-}
 
 /// How a session ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,8 +60,8 @@ pub enum End {
 /// Two legs and the data between them.
 #[derive(Debug)]
 pub struct Session {
-    client: OwnedFd,
-    server: OwnedFd,
+    /// The sockets of both legs.
+    pub sockets: Sockets,
     to_server: Transfer,
     to_client: Transfer,
     failures: Failures,
@@ -94,29 +89,6 @@ pub struct Session {
     seat: Option<Seat>,
 }
 
-/// The data that a session records for time-outs and the memory budget.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Upkeep {
-    /// When it last moved data, in tenths of a second.
-    moved_at: u32,
-    /// When its policy last had a sample.
-    pub sampled_at: Time,
-    /// Unacknowledged bytes when the session last seemed idle.
-    undelivered: u32,
-    /// KiB of kernel memory at the last measurement.
-    pub measured: u32,
-    /// Bytes moved since the last measurement; not zero if there was any event.
-    pub unmeasured: u32,
-    /// KiB that its buffers may come to hold.
-    pub reserved: u32,
-    /// For each direction, sweeps since it last moved data; the direction to the server first.
-    still: [u8; 2],
-    /// Whether no check is necessary until it has an event or has been still for longer.
-    pub is_settled: bool,
-    /// Whether both directions were still at the last measurement.
-    pub is_still: bool,
-}
-
 /// The result of a session's turn.
 #[derive(Debug, Clone, Copy)]
 pub struct Turn {
@@ -140,8 +112,7 @@ impl Session {
         now: Time,
     ) -> Self {
         Self {
-            client,
-            server,
+            sockets: Sockets { client, server },
             to_server: Transfer::new(),
             to_client: Transfer::new(),
             failures: Failures {
@@ -156,11 +127,7 @@ impl Session {
             queued: false,
             active: false,
             record,
-            upkeep: Upkeep {
-                moved_at: tenths(now),
-                still: [bounding::STILL_AFTER; 2],
-                ..Upkeep::default()
-            },
+            upkeep: Upkeep::new(now),
             narrow: None,
             framed: None,
             seat,
@@ -173,17 +140,12 @@ impl Session {
         self.record.note_connected(now);
     }
 
-    /// The socket towards the client.
-    pub const fn client(&self) -> &OwnedFd {
-        &self.client
-    }
-
     /// The server leg's socket, if it does not have keep-alive yet; returned once.
     pub const fn server_to_keep_alive(&mut self) -> Option<&OwnedFd> {
         let is_kept_alive = std::mem::replace(&mut self.to_server.is_kept_alive, true);
         match is_kept_alive {
             true => None,
-            false => Some(&self.server),
+            false => Some(&self.sockets.server),
         }
     }
 
@@ -196,8 +158,7 @@ impl Session {
         now: Time,
     ) -> Option<End> {
         let gone = EventFlags::ERR | EventFlags::HUP;
-        // There was an event, perhaps without data.
-        self.upkeep.unmeasured = self.upkeep.unmeasured.max(1);
+        self.upkeep.note_event();
         let (from, to) = self.directions(leg);
         if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
             from.direction.handle_readable();
@@ -217,7 +178,7 @@ impl Session {
             *self.end_seen(leg) = true;
         }
         if flags.contains(EventFlags::ERR)
-            && let Ok(Err(error)) = system::socket_error(self.socket(leg))
+            && let Some(error) = self.sockets.take_error(leg)
         {
             if self.phase == Phase::Connecting {
                 return self.handle_failed_connecting(leg, error, shared);
@@ -248,7 +209,7 @@ impl Session {
                 None
             }
             // Data that the client sent before its reset still goes to the server.
-            Leg::Client if has_data(&self.client) => {
+            Leg::Client if self.sockets.has_data(leg) => {
                 self.note_failure(leg, error, error == Errno::PIPE, shared);
                 None
             }
@@ -276,18 +237,18 @@ impl Session {
                 .is_some_and(|it| it.is_client_finished());
             let last = (self.to_client.direction.is_done() || is_told) && !self.failures.any();
             let doubtful = !last && self.to_client.may_hide_failure();
-            let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Request));
             let certainty = (last, doubtful);
-            let up = (self.to_server).advance([client, server], certainty, framed, shared, now);
+            let legs = [self.sockets.client.as_fd(), self.sockets.server.as_fd()];
+            let up = (self.to_server).advance(legs, certainty, framed, shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
             let last = self.to_server.direction.is_done() && !self.failures.any();
             let doubtful = !last && self.to_server.may_hide_failure();
-            let (client, server) = (self.client.as_fd(), self.server.as_fd());
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Answer));
             let certainty = (last, doubtful);
-            let down = (self.to_client).advance([server, client], certainty, framed, shared, now);
+            let legs = [self.sockets.server.as_fd(), self.sockets.client.as_fd()];
+            let down = (self.to_client).advance(legs, certainty, framed, shared, now);
             if let Some(leg) = &mut self.narrow
                 && down.copied + down.spliced > 0
             {
@@ -299,11 +260,7 @@ impl Session {
             starved = up.starved || down.starved;
             resume_at = up.resume_at.into_iter().chain(down.resume_at).min();
             let moved = up.copied + up.spliced + down.copied + down.spliced;
-            if moved > 0 {
-                self.upkeep.moved_at = tenths(now);
-                let moved = u32::try_from(moved).unwrap_or(u32::MAX);
-                self.upkeep.unmeasured = self.upkeep.unmeasured.saturating_add(moved);
-            }
+            self.upkeep.note_moved(moved, now);
             if !failed_up && !failed_down {
                 break;
             }
@@ -343,11 +300,6 @@ impl Session {
         self.to_server.direction.has_ended() != self.to_client.direction.has_ended()
     }
 
-    /// The time at which the session will have been still for `timeout`.
-    pub fn still_after(&self, timeout: TimeSpan) -> Time {
-        Time::from_nanoseconds(u64::from(self.upkeep.moved_at) * TENTH) + timeout
-    }
-
     /// The session's place.
     pub const fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
@@ -361,15 +313,7 @@ impl Session {
     /// The session has moved nothing for its time-out. Returns whether the peers have not
     /// acknowledged anything either; otherwise the session counts as moving now.
     pub fn is_idle(&mut self, now: Time) -> bool {
-        let of = |leg| system::unacknowledged_bytes(self.socket(leg)).unwrap_or(0);
-        let undelivered = of(Leg::Client) + of(Leg::Server);
-        let undelivered = u32::try_from(undelivered).unwrap_or(u32::MAX);
-        if undelivered == 0 || undelivered == self.upkeep.undelivered {
-            return true;
-        }
-        self.upkeep.undelivered = undelivered;
-        self.upkeep.moved_at = tenths(now);
-        false
+        self.upkeep.is_idle(self.sockets.undelivered(), now)
     }
 
     /// Records that the session ends because it has been still.
@@ -397,38 +341,6 @@ impl Session {
         self.failures.any()
     }
 
-    /// Whether the peer of a leg has acknowledged all data.
-    pub fn is_acknowledged(&self, leg: Leg) -> bool {
-        // If the socket cannot be queried, it has failed, and no ACK will follow.
-        system::unacknowledged_bytes(self.socket(leg)).map_or(true, |bytes| bytes == 0)
-    }
-
-    /// While settling: when to check next; `None` in other phases.
-    pub fn next_look(&mut self, now: Time) -> Option<Time> {
-        let Phase::Settling { deadline, looks } = &mut self.phase else {
-            return None;
-        };
-        let wait = (FIRST_LOOK * (1_u64 << (*looks).min(MOST_DOUBLINGS))).min(LONGEST_LOOK);
-        *looks = looks.saturating_add(1);
-        Some((now + wait).min(*deadline))
-    }
-
-    /// Begins or continues to settle.
-    pub fn settle_until(&mut self, deadline: Time) {
-        if !matches!(self.phase, Phase::Settling { .. }) {
-            self.phase = Phase::Settling { deadline, looks: 0 };
-        }
-    }
-
-    /// Makes the close of both sockets a FIN instead of a reset.
-    pub fn close_in_order(&self) {
-        for socket in [&self.client, &self.server] {
-            // If this fails, the close is a reset, which loses data but does not look like a
-            // complete transfer.
-            let _ = system::set_reset_on_close(socket, false);
-        }
-    }
-
     /// Returns its pipes to the pool; must be called before the session is dropped.
     pub fn release(&mut self, shared: &mut Shared) {
         self.to_server.abandon(shared);
@@ -448,7 +360,7 @@ impl Session {
         let written = moved.copied + moved.spliced;
         if written > 0 {
             self.active = true;
-            self.upkeep.still[inbound as usize] = 0;
+            self.upkeep.note_active(inbound);
         }
         self.record.note_moved(inbound, moved.read, written);
         match moved.failed {
@@ -501,13 +413,6 @@ impl Session {
         self.directions(leg).1
     }
 
-    const fn socket(&self, leg: Leg) -> &OwnedFd {
-        match leg {
-            Leg::Client => &self.client,
-            Leg::Server => &self.server,
-        }
-    }
-
     const fn transfer(&self, from: Leg) -> &Transfer {
         match from {
             Leg::Client => &self.to_server,
@@ -526,18 +431,6 @@ impl Session {
             Leg::Server => (&mut self.to_client, &mut self.to_server),
         }
     }
-}
-
-/// Nanoseconds of a tenth of a second.
-const TENTH: u64 = 100_000_000;
-
-/// Tenths of seconds since the relay's start, rounded up: enough for 13 years.
-fn tenths(now: Time) -> u32 {
-    u32::try_from(now.nanoseconds().div_ceil(TENTH)).unwrap_or(u32::MAX)
-}
-
-fn has_data(socket: &OwnedFd) -> bool {
-    system::peek(socket.as_fd()).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]

@@ -10,9 +10,6 @@ use midspan_units::ByteSize;
 use super::Session;
 use crate::system;
 
-/// Number of sweeps without movement after which a direction counts as still.
-pub(super) const STILL_AFTER: u8 = 2;
-
 /// The configured buffers of both legs.
 #[derive(Debug, Clone, Copy)]
 pub struct Buffers {
@@ -48,8 +45,7 @@ impl Buffers {
 impl Session {
     /// For each direction, the memory that it uses and may use; the direction to the server first.
     pub fn memory(&self) -> [DirectionMemory; 2] {
-        let [client, server] =
-            [&self.client, &self.server].map(|socket| system::memory(socket).unwrap_or_default());
+        let [client, server] = [Leg::Client, Leg::Server].map(|leg| self.sockets.memory(leg));
         let of = |inbound: SocketMemory, outbound: SocketMemory, from| {
             let transfer = self.transfer(from);
             let held = u64::from(transfer.direction.held());
@@ -58,24 +54,13 @@ impl Session {
                 send_limit: outbound.send_limit.bytes(),
                 held: inbound.receive.bytes() + outbound.send.bytes() + held,
                 is_bounded: transfer.is_bounded,
-                is_active: self.upkeep.still[from as usize] < STILL_AFTER,
+                is_active: self.upkeep.is_active(from),
             }
         };
         [
             of(client, server, Leg::Client),
             of(server, client, Leg::Server),
         ]
-    }
-
-    /// Counts another sweep, in which nothing has moved since the last one unless movement was
-    /// recorded. Returns whether a direction is still from now on.
-    pub fn grow_still(&mut self) -> bool {
-        let mut is_new = false;
-        for still in &mut self.upkeep.still {
-            *still = still.saturating_add(1);
-            is_new |= *still == STILL_AFTER;
-        }
-        is_new
     }
 
     /// Sets the buffers of the direction from this leg. If the kernel refuses a size, the buffer
@@ -86,15 +71,15 @@ impl Session {
             let buffers = configured.of(leg);
             let receive = session.transfer(leg).is_bounded || is_fixed(buffers.receive);
             let send = session.transfer(leg.other()).is_bounded || is_fixed(buffers.send);
-            tcp::lock_queue_limits(session.socket(leg), receive, send)
+            tcp::lock_queue_limits(session.sockets.of(leg), receive, send)
         };
         match bounding {
             Bounding::Keep => {}
             Bounding::Limit(each) => {
                 let receive = within(each, configured.of(inbound).receive);
                 let send = within(each, configured.of(outbound).send);
-                let _ = tcp::limit_receive_queue(self.socket(inbound), receive);
-                let _ = tcp::limit_send_queue(self.socket(outbound), send);
+                let _ = tcp::limit_receive_queue(self.sockets.of(inbound), receive);
+                let _ = tcp::limit_send_queue(self.sockets.of(outbound), send);
                 self.transfer_mut(from).is_bounded = true;
             }
             Bounding::Freeze => {
@@ -106,7 +91,7 @@ impl Session {
                 let receive = configured.of(inbound).receive;
                 restore(
                     receive,
-                    self.socket(inbound),
+                    self.sockets.of(inbound),
                     |socket| {
                         system::memory(socket).map_or(0, |memory| memory.receive_limit.bytes())
                     },
@@ -116,7 +101,7 @@ impl Session {
                 let send = configured.of(outbound).send;
                 restore(
                     send,
-                    self.socket(outbound),
+                    self.sockets.of(outbound),
                     |socket| system::memory(socket).map_or(0, |memory| memory.send_limit.bytes()),
                     tcp::limit_send_queue,
                     tcp::set_send_buffer,

@@ -3,12 +3,11 @@
 use midspan_linux::tcp;
 use midspan_policy::{Decision, Leg, PacingBy, SessionSample, learned_start};
 
-use midspan_units::{Time, TimeSpan};
+use midspan_units::Time;
 
 use super::Session;
 use crate::legs::InputStart;
 use crate::narrow::NarrowLeg;
-use crate::sample::sample;
 use crate::statistics::Counters;
 use crate::throttle::{CapBy, kernel_rate};
 
@@ -29,7 +28,7 @@ impl Session {
                 throttle.set_rate(rate, SEGMENT, headers, 0);
             } else if let Some(flight) = start.flight {
                 let round_trip = match flight.needs_round_trip() {
-                    true => self.round_trip_time(leg),
+                    true => self.sockets.round_trip_time(leg),
                     false => None,
                 };
                 if let Some(flight) = flight.pacing(SEGMENT, headers, round_trip) {
@@ -37,11 +36,6 @@ impl Session {
                 }
             }
         }
-    }
-
-    /// The kernel's round-trip time, which it first measures in the handshake.
-    fn round_trip_time(&self, leg: Leg) -> Option<TimeSpan> {
-        sample(self.socket(leg)).ok()?.round_trip_time
     }
 
     /// Sets the state of the client's access profile, before the first byte.
@@ -61,7 +55,7 @@ impl Session {
             return 0;
         };
         let before = leg.cap();
-        let refused = leg.look(&self.client, now, counters);
+        let refused = leg.look(&self.sockets.client, now, counters);
         let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
         let transfer = self.transfer_to(Leg::Client);
         match (cap, before) {
@@ -102,7 +96,7 @@ impl Session {
             }
             // A buffer that is bounded because memory is short is not enlarged.
             let is_bounded = self.transfer(leg.other()).is_bounded;
-            let socket = self.socket(leg);
+            let socket = self.sockets.of(leg);
             let mut note = |failed: bool| refused += u64::from(failed);
             if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
                 let profile = narrow_rate.filter(|_| leg == Leg::Client);

@@ -86,7 +86,7 @@ impl Session {
                 let again = framed.look(legs, now);
                 if framed.is_client_finished() && !was_finished {
                     // This fails only if the leg has failed, which epoll reports as well.
-                    let _ = system::end_writing(&self.client);
+                    let _ = system::end_writing(&self.sockets.client);
                 }
                 (again, false)
             }
@@ -128,11 +128,11 @@ impl Session {
         // A socket that is closed first keeps its port for a minute; a socket that is reset does
         // not. But a reset could overtake data that the server has not acknowledged yet.
         let server_ended = self.server_end_seen && !self.failures.server;
-        if is_asked && (server_ended || !self.is_acknowledged(Leg::Server)) {
-            let _ = system::set_reset_on_close(&self.server, false);
+        if is_asked && (server_ended || !self.sockets.is_acknowledged(Leg::Server)) {
+            let _ = system::set_reset_on_close(&self.sockets.server, false);
         }
         let client = if self.to_server.direction.has_ended() {
-            let _ = system::set_reset_on_close(&self.client, false);
+            let _ = system::set_reset_on_close(&self.sockets.client, false);
             Client::IsGone
         } else if may_stay && framed.stays_open() {
             Client::Stays
@@ -147,7 +147,7 @@ impl Session {
         let mut kept = self.framed?.kept;
         kept.reading = self.record.client_reading();
         let client = NewClient {
-            socket: self.client,
+            socket: self.sockets.client,
             address: self.record.client,
             seat: self.seat?,
         };

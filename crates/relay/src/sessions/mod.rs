@@ -215,12 +215,12 @@ impl Sessions {
         }
         match turn.step {
             Step::Close => {
-                session.close_in_order();
+                session.sockets.close_in_order();
                 self.end(key, End::Closed, acceptors, now);
             }
             Step::Reset => self.end(key, End::Reset, acceptors, now),
             Step::HandOver => return Some(key),
-            Step::Settle(leg) if session.is_acknowledged(leg) => {
+            Step::Settle(leg) if session.sockets.is_acknowledged(leg) => {
                 self.end(key, End::Reset, acceptors, now);
             }
             Step::Continue | Step::Settle(_) => {
@@ -246,8 +246,8 @@ impl Sessions {
         };
         let deadline = match session.phase {
             Phase::Relaying if session.has_failed() => {
-                session.settle_until(now + self.reset_timeout);
-                let look = session.next_look(now);
+                session.phase.settle_until(now + self.reset_timeout);
+                let look = session.phase.next_look(now);
                 self.timers.set(key, &mut session.timer, look);
                 again
             }
@@ -295,7 +295,7 @@ impl Sessions {
         match session.phase {
             Phase::Connecting => {
                 if let Some(acceptor) = acceptors.get(session.listener.into()) {
-                    acceptor.note_unanswered(session.client());
+                    acceptor.note_unanswered(&session.sockets.client);
                 }
                 self.end(key, End::Unconnected(Errno::TIMEDOUT), acceptors, now);
                 None
@@ -303,14 +303,14 @@ impl Sessions {
             Phase::Relaying => self.look_after(key, acceptors, now),
             Phase::Settling { deadline, .. } => {
                 let delivered = match session.step() {
-                    Step::Settle(leg) => session.is_acknowledged(leg),
+                    Step::Settle(leg) => session.sockets.is_acknowledged(leg),
                     _ => false,
                 };
                 if delivered || now >= deadline {
                     self.end(key, End::Reset, acceptors, now);
                     return None;
                 }
-                let look = session.next_look(now);
+                let look = session.phase.next_look(now);
                 self.timers.set(key, &mut session.timer, look);
                 // The session may have been short of memory.
                 self.advance(key, acceptors, now)
@@ -387,7 +387,7 @@ impl Sessions {
         }
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {
-            session.close_in_order();
+            session.sockets.close_in_order();
         }
         session.release(&mut self.shared);
         self.measuring.forget(&mut session);

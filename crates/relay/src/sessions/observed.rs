@@ -84,7 +84,7 @@ pub(super) fn last_words(
     let ending = session.record.note_end(closed);
     let ended = Ended::is_wanted().then(|| {
         let legs = [Leg::Client, Leg::Server].map(|leg| LegReport {
-            congestion_control: session.congestion_control(leg),
+            congestion_control: session.sockets.congestion_control(leg),
             ..LegReport::from(sample.leg(leg))
         });
         let mut report = session.record.report(now, ReportedPhase::Ended, legs);

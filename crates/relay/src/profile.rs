@@ -58,6 +58,12 @@ impl AccessProfile {
         }
     }
 
+    /// Whether legs towards its clients are changed by `TCP_REPAIR` before their first byte.
+    #[must_use]
+    pub fn needs_repair(&self) -> bool {
+        !self.sizes().is_empty() || matches!(self.send_ahead, SendAhead::Ahead(_))
+    }
+
     /// The oversized segments that may be sent.
     pub fn oversized(&self) -> impl Iterator<Item = Oversized> + use<> {
         let fragment_size = self.fragment_size;

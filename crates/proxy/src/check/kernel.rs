@@ -167,18 +167,34 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
         ),
         None => Finding::missing("kernel: TCP_INFO", "cannot be read", "another kernel"),
     });
-    // For information: a missing feature is not reported as an obstacle.
-    findings.push(match tried.repair {
-        Ok(()) => Finding::ok(
-            "kernel: TCP_REPAIR",
-            "there; this configuration does not need it",
+    findings.push(repair(context.configuration, tried.repair));
+    findings
+}
+
+/// `TCP_REPAIR`, which changes the legs towards the clients of some profiles before their first
+/// byte. Without it, these clients are served like all others.
+fn repair(configuration: &Configuration, tried: Result<(), String>) -> Finding {
+    let check = "kernel: TCP_REPAIR";
+    let mut profiles = configuration.profiles.iter();
+    let needed_by = profiles.find(|profile| profile.needs_repair());
+    match (tried, needed_by.map(|profile| &profile.name)) {
+        (Ok(()), Some(profile)) => {
+            Finding::ok(check, format!("there; profile \"{profile}\" needs it"))
+        }
+        (Ok(()), None) => Finding::ok(check, "there; this configuration does not need it"),
+        (Err(reason), Some(profile)) => Finding::warning(
+            check,
+            format!(
+                "{reason}: clients of profile \"{profile}\" get normal segments, and no data \
+                 ahead of their window"
+            ),
+            "CAP_NET_ADMIN, and a kernel with CONFIG_CHECKPOINT_RESTORE",
         ),
-        Err(reason) => Finding::ok(
-            "kernel: TCP_REPAIR",
+        (Err(reason), None) => Finding::ok(
+            check,
             format!("{reason}; this configuration does not need it"),
         ),
-    });
-    findings
+    }
 }
 
 /// Settings of legs: congestion controls, buffers, pacing.
@@ -222,5 +238,46 @@ fn mend_leg(error: &LegError) -> String {
         LegError::OutOfRange { key, .. }
         | LegError::NotSupported { key, .. }
         | LegError::Refused { key, .. } => format!("another value of {key} in the configuration"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::State;
+    use midspan_document::Source;
+
+    /// The finding for a configuration with this profile; `missing`: the kernel lacks the feature.
+    fn finding(profile: &str, missing: bool) -> (State, String) {
+        let text = format!(
+            "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:1\"\nto = \"192.0.2.1:80\"\n\
+             [profile.narrow]\nclients = [\"192.0.2.0/24\"]\n{profile}\n"
+        );
+        let configuration = Configuration::read(&Source::new("test", text)).unwrap();
+        let tried = match missing {
+            true => Err("Protocol not available".to_owned()),
+            false => Ok(()),
+        };
+        let found = repair(&configuration, tried);
+        assert_eq!(found.mend.is_some(), found.state != State::Ok);
+        (found.state, found.found)
+    }
+
+    #[test]
+    fn the_profiles_decide_whether_tcp_repair_is_needed() {
+        for (profile, is_needed) in [
+            ("downstream = \"10 Mbit/s\"", false),
+            ("send_ahead = \"wso\"", false),
+            ("send_ahead = \"1 MiB\"", true),
+            ("oversized_segments = \"4420 B\"", true),
+            ("oversized_segments = \"auto\"", true),
+        ] {
+            let (state, there) = finding(profile, false);
+            assert_eq!(state, State::Ok);
+            assert_eq!(there.contains("\"narrow\" needs it"), is_needed, "{there}");
+            let (state, missing) = finding(profile, true);
+            assert_eq!(state == State::Warning, is_needed, "{profile}: {missing}");
+            assert!(missing.starts_with("Protocol not available"), "{missing}");
+        }
     }
 }

@@ -16,8 +16,11 @@ pub enum MessageError {
     /// It could not be passed.
     #[error(transparent)]
     Passing(#[from] PassingError),
-    /// It could not be written or read.
-    #[error("a message between the helper and a process of its own cannot be read: {0}")]
+    /// It could not be converted to JSON or from JSON.
+    #[error(
+        "a message between the helper and a process of its own cannot be converted to or from \
+         JSON: {0}"
+    )]
     Format(#[from] serde_json::Error),
 }
 

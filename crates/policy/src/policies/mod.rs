@@ -82,14 +82,13 @@ pub fn make(
     handshake: Handshake,
     offered: Offered,
 ) -> Box<dyn Policy + Send> {
+    let settings = settings.clone();
     match settings.policy {
         // Single settings can be left to the automatic policy under either name.
-        PolicyName::Configured | PolicyName::Auto if settings.is_automatic() => {
-            Box::new(Automatic::new(settings.clone(), offered).with_handshake(handshake))
-        }
-        PolicyName::Configured | PolicyName::Auto => {
-            Box::new(Configured::new(settings.clone()).with_handshake(handshake))
-        }
+        PolicyName::Configured | PolicyName::Auto => match settings.is_automatic() {
+            true => Box::new(Automatic::new(settings, offered).with_handshake(handshake)),
+            false => Box::new(Configured::new(settings).with_handshake(handshake)),
+        },
     }
 }
 

@@ -8,7 +8,7 @@ mod two_namespaces;
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::{ExitCode, Stdio};
 use std::time::Instant;
 
@@ -53,7 +53,25 @@ fn install(proxy: &NetworkNamespace) -> Result<InitialWindows, InitialWindowErro
         .unwrap()
 }
 
-/// The congestion window of a connection that a listener with `mark` accepts.
+/// The end of a connection: its host, its address without a port, and the mark of its socket.
+type End<'a> = (&'a NetworkNamespace, &'a str, Option<u32>);
+
+/// A connection between two ends: the accepted socket and the one that was opened.
+fn connection(accepting: End<'_>, opening: End<'_>) -> (TcpStream, TcpStream) {
+    let at = |address: &str| -> SocketAddr { format!("{address}:0").parse().unwrap() };
+    let (host, address, mark) = (accepting.0, at(accepting.1), accepting.2);
+    let listener = host.run(move || listener(address, mark)).unwrap();
+    let server = listener.local_addr().unwrap();
+    let (host, address, mark) = (opening.0, at(opening.1), opening.2);
+    let opened = host.run(move || connect(address, server, mark)).unwrap();
+    (listener.accept().unwrap().0, opened)
+}
+
+fn congestion_window(socket: &TcpStream) -> u32 {
+    tcp::information(socket).unwrap().congestion_window()
+}
+
+/// The congestion window of a connection that the proxy accepts with `mark`.
 fn accepted_window(
     proxy: &NetworkNamespace,
     client: &NetworkNamespace,
@@ -61,18 +79,10 @@ fn accepted_window(
     near: &str,
     far: &str,
 ) -> u32 {
-    let near: SocketAddr = format!("{near}:0").parse().unwrap();
-    let far: SocketAddr = format!("{far}:0").parse().unwrap();
-    let listener = proxy.run(move || listener(near, mark)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let opened = client.run(move || connect(far, address, None)).unwrap();
-    let (accepted, _) = listener.accept().unwrap();
-    let window = tcp::information(&accepted).unwrap().congestion_window();
-    drop(opened);
-    window
+    congestion_window(&connection((proxy, near, mark), (client, far, None)).0)
 }
 
-/// The congestion window of a connection opened with `mark`.
+/// The congestion window of a connection that the proxy opens with `mark`.
 fn opened_window(
     proxy: &NetworkNamespace,
     client: &NetworkNamespace,
@@ -80,12 +90,7 @@ fn opened_window(
     near: &str,
     far: &str,
 ) -> u32 {
-    let near: SocketAddr = format!("{near}:0").parse().unwrap();
-    let far: SocketAddr = format!("{far}:0").parse().unwrap();
-    let listener = client.run(move || listener(far, None)).unwrap();
-    let address = listener.local_addr().unwrap();
-    let opened = proxy.run(move || connect(near, address, mark)).unwrap();
-    tcp::information(&opened).unwrap().congestion_window()
+    congestion_window(&connection((client, far, None), (proxy, near, mark)).1)
 }
 
 #[kernel_test]

@@ -20,6 +20,7 @@ pub mod fuzzing;
 pub mod initial_window;
 pub mod interception;
 pub mod leftovers;
+mod mark_rules;
 mod ours;
 pub mod ruleset;
 

@@ -1,17 +1,16 @@
 //! The rules and tables in the kernel.
 
 use rtnetlink::packet_core::{NLM_F_APPEND, NLM_F_CREATE};
+use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::route::{RouteFlags, RouteHeader, RouteMessage, RouteType};
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
-use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use super::copy::{configured, throw_route};
 use super::{InitialWindowError, WindowNumbers};
-use crate::ours::{OUR_ROUTES, is_our_rule, is_ours, protocol};
+use crate::mark_rules::MarkRules;
+use crate::ours::{OUR_ROUTES, is_our_rule, is_ours};
 use midspan_linux::netlink::{Netlink, NetlinkError};
 use midspan_linux::routing::{
-    Which, families, family_name, is_same_rule, routes, rule_table, rules, some_routes, table_of,
-    unless_gone, usable_families,
+    Which, families, routes, rule_table, rules, some_routes, table_of, unless_gone, usable_families,
 };
 use rustix::io::Errno;
 
@@ -78,19 +77,8 @@ impl Tables {
     ) -> Result<usize, NetlinkError> {
         let mut added = 0;
         for family in usable_families() {
-            let present = rules(&self.0, family)?;
-            for (mark, table) in marks_and_tables {
-                let rule = rule(family, numbers, *mark, *table);
-                if present.iter().any(|other| is_same_rule(other, &rule)) {
-                    continue;
-                }
-                self.0.change(
-                    || format!("add the {} rule of an initial window", family_name(family)),
-                    RouteNetlinkMessage::NewRule(rule),
-                    NLM_F_CREATE,
-                )?;
-                added += 1;
-            }
+            added +=
+                mark_rules(numbers).ensure(&self.0, family, marks_and_tables.iter().copied())?;
         }
         Ok(added)
     }
@@ -106,7 +94,7 @@ impl Tables {
             results.extend(
                 rules
                     .filter(|rule| is_our_rule(rule) && tables.contains(&rule_table(rule)))
-                    .map(|rule| self.remove_rule(rule)),
+                    .map(|rule| mark_rules(numbers).remove(&self.0, rule)),
             );
         }
         let routes = self.routes(OUR_ROUTES)?;
@@ -121,16 +109,6 @@ impl Tables {
             removed += usize::from(result?);
         }
         Ok(removed)
-    }
-
-    fn remove_rule(&self, rule: RuleMessage) -> Result<bool, NetlinkError> {
-        let family = family_name(rule.header.family);
-        let result = self.0.change(
-            || format!("remove the {family} rule of an initial window"),
-            RouteNetlinkMessage::DelRule(rule),
-            0,
-        );
-        unless_gone(result)
     }
 }
 
@@ -162,16 +140,11 @@ fn removable(route: &RouteMessage) -> RouteMessage {
     }
 }
 
-fn rule(family: AddressFamily, numbers: WindowNumbers, mark: u32, table: u32) -> RuleMessage {
-    let mut rule = RuleMessage::default();
-    rule.header.family = family;
-    rule.header.action = RuleAction::ToTable;
-    rule.attributes = vec![
-        RuleAttribute::Priority(numbers.priority),
-        RuleAttribute::FwMark(mark),
-        RuleAttribute::FwMask(numbers.marks.mask()),
-        RuleAttribute::Table(table),
-        RuleAttribute::Protocol(protocol()),
-    ];
-    rule
+/// Midspan's rules for marked connections.
+const fn mark_rules(numbers: WindowNumbers) -> MarkRules {
+    MarkRules {
+        purpose: "of an initial window",
+        priority: numbers.priority,
+        mask: numbers.marks.mask(),
+    }
 }

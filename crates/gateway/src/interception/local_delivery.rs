@@ -5,12 +5,13 @@ use rtnetlink::packet_core::NLM_F_CREATE;
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType,
 };
-use rtnetlink::packet_route::rule::{RuleAction, RuleAttribute, RuleMessage};
+use rtnetlink::packet_route::rule::RuleMessage;
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use rustix::io::Errno;
 
 use super::plan::{InterceptionNumbers, Marks};
+use crate::mark_rules::MarkRules;
 use crate::ours::{is_our_rule, is_ours, protocol};
 use midspan_linux::netlink::{Netlink, NetlinkError, interface_index};
 use midspan_linux::routing::{
@@ -36,24 +37,9 @@ pub fn ensure(
             add_route(netlink, family, numbers.routing_table)?;
             added += 1;
         }
-        let present = rules(netlink, family)?;
-        for mark in &marks.listeners {
-            let rule = rule(family, numbers, *mark);
-            if present.iter().any(|other| is_same_rule(other, &rule)) {
-                continue;
-            }
-            netlink.change(
-                || {
-                    format!(
-                        "add the {} rule for intercepted packets",
-                        family_name(family)
-                    )
-                },
-                RouteNetlinkMessage::NewRule(rule),
-                NLM_F_CREATE,
-            )?;
-            added += 1;
-        }
+        let marks = marks.listeners.iter();
+        let marks_and_tables = marks.map(|mark| (*mark, numbers.routing_table));
+        added += mark_rules(numbers).ensure(netlink, family, marks_and_tables)?;
     }
     Ok(added)
 }
@@ -68,35 +54,18 @@ pub fn remove_other_marks(
         let wanted: Vec<RuleMessage> = marks
             .listeners
             .iter()
-            .map(|mark| rule(family, numbers, *mark))
+            .map(|mark| mark_rules(numbers).rule(family, *mark, numbers.routing_table))
             .collect();
         for present in rules(netlink, family)? {
             if is_our_rule(&present)
                 && rule_table(&present) == numbers.routing_table
                 && !wanted.iter().any(|wanted| is_same_rule(&present, wanted))
             {
-                remove_rule(netlink, family, present)?;
+                mark_rules(numbers).remove(netlink, present)?;
             }
         }
     }
     Ok(())
-}
-
-fn remove_rule(
-    netlink: &Netlink,
-    family: AddressFamily,
-    rule: RuleMessage,
-) -> Result<bool, NetlinkError> {
-    unless_gone(netlink.change(
-        || {
-            format!(
-                "remove the {} rule for intercepted packets",
-                family_name(family)
-            )
-        },
-        RouteNetlinkMessage::DelRule(rule),
-        0,
-    ))
 }
 
 /// Removes all rules and routes of Midspan that lead to the table; returns their number.
@@ -107,7 +76,7 @@ pub fn remove(netlink: &Netlink, numbers: &InterceptionNumbers) -> Result<usize,
             .into_iter()
             .filter(|rule| is_our_rule(rule) && rule_table(rule) == numbers.routing_table);
         for rule in ours {
-            removed += usize::from(remove_rule(netlink, family, rule)?);
+            removed += usize::from(mark_rules(numbers).remove(netlink, rule)?);
         }
     }
     for route in routes(netlink, Which::Table(numbers.routing_table))? {
@@ -159,16 +128,11 @@ fn add_route(netlink: &Netlink, family: AddressFamily, table: u32) -> Result<(),
     }
 }
 
-fn rule(family: AddressFamily, numbers: &InterceptionNumbers, mark: u32) -> RuleMessage {
-    let mut rule = RuleMessage::default();
-    rule.header.family = family;
-    rule.header.action = RuleAction::ToTable;
-    rule.attributes = vec![
-        RuleAttribute::Priority(numbers.rule_priority),
-        RuleAttribute::FwMark(mark),
-        RuleAttribute::FwMask(numbers.marks.mask()),
-        RuleAttribute::Table(numbers.routing_table),
-        RuleAttribute::Protocol(protocol()),
-    ];
-    rule
+/// Midspan's rules for intercepted packets.
+const fn mark_rules(numbers: &InterceptionNumbers) -> MarkRules {
+    MarkRules {
+        purpose: "for intercepted packets",
+        priority: numbers.rule_priority,
+        mask: numbers.marks.mask(),
+    }
 }

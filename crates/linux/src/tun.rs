@@ -35,8 +35,8 @@ pub struct Tun {
 
 impl Tun {
     /// Makes a device in the calling thread's network namespace, with a name of the kernel's choice
-    /// that begins with `prefix` (of at most 8 bytes), for packets of up to [`LARGEST_PACKET`], and sets it up. Needs
-    /// `CAP_NET_ADMIN` and `/dev/net/tun`.
+    /// that begins with `prefix` (of at most 8 bytes), for packets of up to [`LARGEST_PACKET`], and
+    /// sets it up. Needs `CAP_NET_ADMIN` and `/dev/net/tun`.
     ///
     /// # Errors
     /// See [`TunError`].

@@ -1,9 +1,9 @@
 //! Simulated runs of a path file over lists and ranges of its parameters.
 //!
 //! Any key of a path file can be [set](midspan_document::Override) and
-//! [swept](midspan_document::Sweep): every value is checked as if the file contained it. Each point runs several times,
-//! with the same seeds at every point (common random numbers). Runs are distributed over threads;
-//! the result does not depend on their number.
+//! [swept](midspan_document::Sweep): every value is checked as if the file contained it. Each point
+//! runs several times, with the same seeds at every point (common random numbers). Runs are
+//! distributed over threads; the result does not depend on their number.
 
 mod error;
 mod measure;

@@ -164,8 +164,8 @@ fn payload(packet: &[u8], header: usize, stated_length: usize) -> &[u8] {
     packet.get(header..end).unwrap_or_default()
 }
 
-/// The destination of an IP packet, and the number of the protocol behind its IP header. The packet may be truncated
-/// behind that header.
+/// The destination of an IP packet, and the number of the protocol behind its IP header. The packet
+/// may be truncated behind that header.
 #[must_use]
 pub fn destination(packet: &[u8]) -> Option<(IpAddr, u8)> {
     if let Ok(header) = Ipv4HeaderSlice::from_slice(packet) {

@@ -4,6 +4,7 @@ use midspan_records::{By, Record, Records};
 use midspan_report::{Alignment, Cell, Table};
 
 use crate::differences::{self, Verdict};
+use crate::network::Family;
 use crate::run::{Outcome, Results, WITHOUT};
 
 /// One record for each outcome, with the number of events that differ from the expected ones.
@@ -52,12 +53,10 @@ pub fn table(results: &Results) -> Table {
     for case in cases(results) {
         let mut row = vec![Cell::new(case)];
         for proxy in &proxies {
-            let outcomes: Vec<&Outcome> = results
-                .outcomes
-                .iter()
-                .filter(|outcome| outcome.case == case && outcome.proxy == *proxy)
-                .collect();
-            row.push(cell(&outcomes, &mut table));
+            let outcomes = results.outcomes.iter();
+            let outcomes =
+                outcomes.filter(|outcome| outcome.case == case && outcome.proxy == *proxy);
+            row.push(cell(outcomes.map(Compared::from), &mut table));
         }
         table.add_row(row);
     }
@@ -109,31 +108,50 @@ fn cases(results: &Results) -> Vec<&'static str> {
     names
 }
 
-/// The results of both protocols in one cell.
-fn cell(outcomes: &[&Outcome], table: &mut Table) -> Cell {
-    let differ: Vec<&&Outcome> = (outcomes.iter())
-        .filter(|outcome| outcome.verdict == Verdict::Different)
-        .collect();
-    let text = if outcomes.is_empty() {
+/// The result over one protocol, compared with the expected one.
+#[derive(Debug)]
+pub struct Compared {
+    /// The protocol.
+    pub family: Family,
+    /// Nothing differs.
+    pub is_same: bool,
+    /// Something differs without a reason.
+    pub is_different: bool,
+    /// The reasons, or what differs.
+    pub note: Option<String>,
+}
+
+/// The results over both protocols in one cell, with their notes below the table.
+pub fn cell(compared: impl IntoIterator<Item = Compared>, table: &mut Table) -> Cell {
+    let compared: Vec<Compared> = compared.into_iter().collect();
+    let differ = compared.iter().filter(|one| one.is_different);
+    let differ: Vec<&str> = differ.map(|one| one.family.name()).collect();
+    let text = if compared.is_empty() {
         "–".to_owned()
     } else if differ.is_empty() {
-        let same = outcomes
-            .iter()
-            .all(|outcome| outcome.verdict == Verdict::Same);
-        if same { "same" } else { "same, but" }.to_owned()
-    } else if differ.len() == outcomes.len() {
+        let is_same = compared.iter().all(|one| one.is_same);
+        if is_same { "same" } else { "same, but" }.to_owned()
+    } else if differ.len() == compared.len() {
         "DIFFERS".to_owned()
     } else {
-        let names: Vec<&str> = differ.iter().map(|outcome| outcome.family.name()).collect();
-        format!("DIFFERS over {}", names.join(", "))
+        format!("DIFFERS over {}", differ.join(", "))
     };
     let mut cell = Cell::new(&text);
-    for outcome in outcomes {
-        if let Some(note) = note(outcome) {
-            table.add_note(&mut cell, &note);
-        }
+    for note in compared.iter().filter_map(|one| one.note.as_ref()) {
+        table.add_note(&mut cell, note);
     }
     cell
+}
+
+impl From<&Outcome> for Compared {
+    fn from(outcome: &Outcome) -> Self {
+        Self {
+            family: outcome.family,
+            is_same: outcome.verdict == Verdict::Same,
+            is_different: outcome.verdict == Verdict::Different,
+            note: note(outcome),
+        }
+    }
 }
 
 fn note(outcome: &Outcome) -> Option<String> {

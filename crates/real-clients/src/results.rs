@@ -1,5 +1,6 @@
 //! Outcomes as records and as a table.
 
+use midspan_conformance::results::{Compared, cell};
 use midspan_records::{By, Record, Records};
 use midspan_report::{Alignment, Cell, Table};
 
@@ -66,9 +67,8 @@ pub fn table(results: &Results) -> Table {
         let mut row = vec![Cell::new(name)];
         let void = of_case.iter().find(|one| one.verdict == Verdict::Void);
         for gateway in &gateways {
-            let mut of_gateway = of_case.clone();
-            of_gateway.retain(|outcome| outcome.gateway == *gateway);
-            let mut cell = cell(&of_gateway, &mut table);
+            let of_gateway = of_case.iter().filter(|one| one.gateway == *gateway);
+            let mut cell = cell(of_gateway.map(|one| compared(one)), &mut table);
             if let Some(void) = void {
                 cell = Cell::new("VOID");
                 let shown = void.seen.lines().join("; ");
@@ -92,31 +92,13 @@ fn has(results: &Results, gateway: Gateway) -> bool {
     outcomes.any(|outcome| outcome.gateway == gateway)
 }
 
-/// The results of both protocols in one cell.
-fn cell(outcomes: &[&Outcome], table: &mut Table) -> Cell {
-    let differ: Vec<&&Outcome> = outcomes
-        .iter()
-        .filter(|outcome| outcome.verdict == Verdict::Different)
-        .collect();
-    let text = if outcomes.is_empty() {
-        "–".to_owned()
-    } else if differ.is_empty() {
-        let mut all = outcomes.iter();
-        let same = all.all(|outcome| outcome.verdict == Verdict::Same);
-        if same { "same" } else { "same, but" }.to_owned()
-    } else if differ.len() == outcomes.len() {
-        "DIFFERS".to_owned()
-    } else {
-        let names: Vec<&str> = differ.iter().map(|one| one.family.name()).collect();
-        format!("DIFFERS over {}", names.join(", "))
-    };
-    let mut cell = Cell::new(&text);
-    for outcome in outcomes {
-        if let Some(note) = note(outcome) {
-            table.add_note(&mut cell, &note);
-        }
+fn compared(outcome: &Outcome) -> Compared {
+    Compared {
+        family: outcome.family,
+        is_same: outcome.verdict == Verdict::Same,
+        is_different: outcome.verdict == Verdict::Different,
+        note: note(outcome),
     }
-    cell
 }
 
 fn note(outcome: &Outcome) -> Option<String> {

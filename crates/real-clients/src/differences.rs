@@ -170,7 +170,8 @@ pub fn describe(expected: &Transcript, seen: &Transcript) -> String {
     format!("{place}{}; not: {}", line(seen), line(expected))
 }
 
-/// Whether every case that a rule names exists, so that no rule is left for a removed case.
+/// Whether each rule fits at least one of the cases with these names. A rule whose cases were
+/// removed has to be removed too.
 #[must_use]
 pub fn names_known_cases<'a>(names: impl Iterator<Item = &'a str> + Clone) -> bool {
     RULES

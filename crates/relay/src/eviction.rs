@@ -1,7 +1,8 @@
 //! Evicts idle sessions for new ones when the relay is crowded.
 //!
-//! Each thread looks for its own idle sessions from time to time and keeps a list.
-//! [`midspan_policy::client_share`] decides which sessions are on the list.
+//! When the relay is crowded, each thread searches its own sessions for idle ones, at most every
+//! 100 ms. [`makes_way`] selects from them the sessions to evict, and the thread evicts them one by
+//! one.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use super::session::{End, Phase};
 use super::sessions::Sessions;
 use super::table::Key;
 
-/// Most sessions that are found at a time, and least time between two searches.
+/// Most sessions that are selected at a time, and least time between two searches.
 const MOST: usize = 64;
 const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
 

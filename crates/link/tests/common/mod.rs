@@ -113,7 +113,7 @@ pub fn link(configuration: Configuration) -> Link<Numbered> {
     Link::new(configuration, loss_stream()).unwrap()
 }
 
-/// Polls until nothing else is due.
+/// Polls the stage at `now` until it has no more outputs, and returns them.
 pub fn drain(stage: &mut impl Stage<Numbered>, now: Time) -> Vec<Output<Numbered>> {
     std::iter::from_fn(|| stage.poll(now)).collect()
 }

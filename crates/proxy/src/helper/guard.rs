@@ -47,12 +47,13 @@ pub(super) struct Guard {
     /// The next check of the rules, or the next attempt of a change that failed.
     next_look: Instant,
     last_look: Instant,
-    /// Number of signs of life from the relay's gate.
+    /// How many messages have reported that the relay's gate makes progress.
     lives: u64,
     watch: Watch,
-    /// Whether the gate sends signs of life.
+    /// Whether the gate makes progress; if it does not, no new connections are intercepted.
     alive: bool,
-    /// Whether the relay drains: no new connections are intercepted, and no signs of life expected.
+    /// Whether the relay drains. Then no new connections are intercepted, and the gate need not
+    /// make progress.
     draining: bool,
 }
 

@@ -63,8 +63,8 @@ impl<T: Send + 'static> Lent<T> {
         self.here.as_ref()
     }
 
-    /// A descriptor that becomes readable when the work has ended: call
-    /// [`take_back`](Self::take_back).
+    /// A descriptor that becomes readable when the thread has finished its work or has panicked.
+    /// The caller then calls [`take_back`](Self::take_back).
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.ended.as_fd()
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::access::{AccessRules, Network};
 
-/// How sessions of a listener are negotiated, and who may use it.
+/// What happens on a listener before a session begins: how the client names its server, which
+/// users and clients are admitted, and which PROXY headers are read and sent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Negotiation {

@@ -1,4 +1,5 @@
-//! A thread over a scripted kernel: no socket, no epoll and no clock of Linux.
+//! Tests of a relay thread whose system calls are answered by a script: they use no socket, no
+//! epoll instance and no clock of Linux.
 
 mod bench;
 

@@ -6,7 +6,7 @@ use midspan_units::{BitRate, TimeSpan};
 /// The configuration of a relay. The default forwards at once and buffers without limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RelayConfiguration {
-    /// Room for data.
+    /// The buffers for data that the relay has received and that the receiver has not acknowledged.
     pub buffers: Buffers,
     /// Largest number of unsent bytes in the outbound leg's send buffer (`TCP_NOTSENT_LOWAT`), at
     /// least a segment; `None`: only the send buffer is a limit.

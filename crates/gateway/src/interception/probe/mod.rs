@@ -333,8 +333,8 @@ impl Probe {
             IpAddr::V6(_) => self.ipv6.as_mut(),
         };
         if let Some(socket) = socket {
-            // A firewall's refusal is an error of this call too. The counters show where the packet
-            // was stopped.
+            // The call also fails if the firewall drops the packet, so an error here means nothing by
+            // itself. The counters show where the packet was stopped.
             let _ = socket.send(packet, case.mark);
         }
     }

@@ -30,9 +30,9 @@ pub struct Receiver {
     /// The end of the window that was advertised.
     edge: u64,
     window: Window,
-    /// When a SYN was answered; `None` after data has arrived.
+    /// When the SYN-ACK was sent; `None` after data has arrived.
     answered: Option<Time>,
-    /// Time from that answer to the first data.
+    /// Time from the SYN-ACK to the first data.
     round_trip: Option<TimeSpan>,
     reassembly: Reassembly,
     /// Segments that arrived in order since the last ACK.

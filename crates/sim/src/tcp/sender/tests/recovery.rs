@@ -49,8 +49,9 @@ fn reno_halves_inflates_and_deflates() {
         assert_eq!(script.ack(110, 1), [15]);
         assert_eq!(script.ack(111, 1), [16]);
         assert_eq!(script.ack(112, 1), [17]);
-        // 1 arrives: everything up to 13 is acknowledged. cwnd is ssthresh, and this ACK opens it
-        // by 1000²/5500. 14 to 17 are in flight, 5.68 are allowed.
+        // The second copy of segment 1 arrives, and its ACK covers all segments up to 13. cwnd
+        // falls to ssthresh (5,500 bytes) and grows by 1000²/5500 bytes for this ACK. cwnd now
+        // allows 5.68 segments; 14 to 17 are in flight, so one more leaves.
         assert_eq!(script.ack(200, 14), [18]);
         assert_eq!(script.windows(), (5681, Some(5500)));
         // Congestion avoidance: + 1000²/5681.8, then + 1000²/5857.8.

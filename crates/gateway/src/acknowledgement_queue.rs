@@ -191,7 +191,7 @@ impl Display for AcknowledgementRules {
         for family in ["ip", "ip6"] {
             writeln!(
                 f,
-                "table {family} {} {{\n    comment \"{COMMENT}\"\n    chain queue {{\n        \
+                "table {family} {} {{\n    comment \"{COMMENT}\"\n    chain to_queue {{\n        \
                  type filter hook postrouting priority {PRIORITY}; policy accept;\n        \
                  oifname \"{}\" meta l4proto tcp meta length <= {}{first} queue flags bypass to {}\n    \
                  }}\n}}",
@@ -240,6 +240,8 @@ pub(crate) fn remove_leftovers(own: &str) -> Result<usize, RulesError> {
 
 #[cfg(test)]
 mod tests {
+    use midspan_linux::nftables::NftablesError;
+
     use super::*;
 
     #[test]
@@ -251,5 +253,21 @@ mod tests {
         let rules = AcknowledgementRules::new("wan0.7", 5, 128).unwrap();
         let text = rules.to_string();
         assert!(text.contains("oifname \"wan0.7\" meta l4proto tcp meta length <= 128"));
+    }
+
+    /// Whether or not this kernel has all of it, and whether or not this process may ask the kernel.
+    #[test]
+    fn nft_can_read_the_text() {
+        let mut rules = AcknowledgementRules::new("wan0.7", 5, 128).unwrap();
+        for first in [false, true] {
+            rules.first = first;
+            let text = rules.to_string();
+            let complaint = match nftables::check(&text) {
+                Ok(()) => String::new(),
+                Err(NftablesError::Refused { complaint, .. }) => complaint,
+                Err(error) => panic!("{error}"),
+            };
+            assert!(!complaint.contains("syntax error"), "{complaint}\n{text}");
+        }
     }
 }

@@ -20,6 +20,9 @@ const TABLE_USER_DATA: u16 = 6;
 const REGISTER: u32 = 1;
 /// The target's `struct xt_NFQ_info_v3` has this revision.
 const TARGET_REVISION: u32 = 3;
+/// The chain of every table. Not "queue": that is a keyword of `nft`, which could not read its own
+/// listing again.
+const CHAIN: &str = "to_queue";
 /// `NFQ_FLAG_BYPASS`, `NFT_QUEUE_FLAG_BYPASS`.
 const BYPASS: u16 = 1;
 
@@ -89,11 +92,11 @@ fn user_data(comment: &str) -> Vec<u8> {
     [&[0, length], text, &[0]].concat()
 }
 
-/// The chain `queue` of a table, at a hook.
+/// The chain `to_queue` of a table, at a hook.
 pub fn new_chain(request: &mut Request, family: u8, table: &str, hook: u32, priority: i32) {
     request.message(NEW_CHAIN, ACKNOWLEDGE | CREATE, family, 0, |content| {
         content.text(1, table);
-        content.text(3, "queue");
+        content.text(3, CHAIN);
         content.nested(4, |attributes| {
             attributes.number(1, hook);
             attributes.number(2, priority.cast_unsigned());
@@ -102,7 +105,7 @@ pub fn new_chain(request: &mut Request, family: u8, table: &str, hook: u32, prio
     });
 }
 
-/// A rule in the chain `queue`, of the expressions that `rule` writes.
+/// A rule in the chain `to_queue`, of the expressions that `rule` writes.
 pub fn new_rule(
     request: &mut Request,
     family: u8,
@@ -112,7 +115,7 @@ pub fn new_rule(
     let flags = ACKNOWLEDGE | CREATE | APPEND;
     request.message(NEW_RULE, flags, family, 0, |content| {
         content.text(1, table);
-        content.text(2, "queue");
+        content.text(2, CHAIN);
         content.nested(4, rule);
     });
 }

@@ -450,7 +450,7 @@ impl Rules<'_> {
         let intercepted = self.is_marked(&self.marks.listeners);
         let number = self.plan.numbers.queue;
         let priority = self.plan.numbers.forward_priority.saturating_add(1);
-        Chain::base("queue", "filter", "forward", priority)
+        Chain::base("to_queue", "filter", "forward", priority)
             .rule(format!("{intercepted} queue flags bypass to {number}"))
     }
 

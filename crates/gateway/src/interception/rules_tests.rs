@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use midspan_linux::nftables::{self, NftablesError};
+
 use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
 use super::rules::{Machine, QueueMethod, ruleset};
 use crate::initial_window::MarkField;
@@ -73,6 +75,20 @@ fn the_table_is_replaced_as_a_whole() {
     let start = "table inet midspan\ndelete table inet midspan\ntable inet midspan {\n";
     assert!(text.starts_with(start), "{text}");
     assert!(text.ends_with("\t}\n}\n"));
+}
+
+/// Whether or not this kernel has all of it, and whether or not this process may ask the kernel.
+#[test]
+fn nft_can_read_the_text() {
+    for method in [QueueMethod::Statement, QueueMethod::Target] {
+        let text = text(method, true);
+        let complaint = match nftables::check(&text) {
+            Ok(()) => String::new(),
+            Err(NftablesError::Refused { complaint, .. }) => complaint,
+            Err(error) => panic!("{error}"),
+        };
+        assert!(!complaint.contains("syntax error"), "{complaint}\n{text}");
+    }
 }
 
 #[test]
@@ -167,7 +183,7 @@ fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
 #[test]
 fn the_queue_lets_pass_when_nobody_listens() {
     assert_eq!(
-        chain(&text(QueueMethod::Statement, true), "queue"),
+        chain(&text(QueueMethod::Statement, true), "to_queue"),
         [
             "type filter hook forward priority 101; policy accept;",
             "meta mark & 0x0f000000 == { 0x0b000000, 0x0a000000 } queue flags bypass to 7700",

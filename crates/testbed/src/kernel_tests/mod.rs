@@ -21,10 +21,10 @@
 //! ```
 //!
 //! The program understands the options of Rust's test programs: a filter, `--exact`, `--list`,
-//! `--format`, `--nocapture`, `--test-threads` (1 unless given). It runs each test in a process of
-//! its own, which first enters a network namespace of its own: as root, or as an ordinary user by a
-//! user namespace. What a test prints is shown if it fails. `PROGRAM --kernel-test NAME` is what
-//! runs one test, for debuggers.
+//! `--format`, `--nocapture`, `--test-threads` (the number of processors unless given). It runs each
+//! test in a process of its own, which first enters a network namespace of its own: as root, or as
+//! an ordinary user by a user namespace. What a test prints is shown if it fails.
+//! `PROGRAM --kernel-test NAME` is what runs one test, for debuggers.
 //!
 //! Environment variables:
 //!
@@ -38,6 +38,7 @@ mod attempt;
 mod child;
 mod settings;
 
+use std::num::NonZero;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -195,8 +196,10 @@ impl KernelTests {
 
     fn run_all(&self) -> ExitCode {
         let mut arguments = Arguments::from_args();
-        // They share processors and, in part, the kernel: one at a time.
-        arguments.test_threads.get_or_insert(1);
+        // Most of them wait most of the time. More of them than processors would slow each other
+        // down, so that time limits inside the tests would be exceeded.
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        arguments.test_threads.get_or_insert(processors);
         let settings = match Settings::read(&arguments) {
             Ok(settings) => Arc::new(settings),
             Err(error) => {

@@ -8,6 +8,7 @@ use midspan_lab::Case;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
 
+use crate::gateway_arguments::{CheckOptions, InitOptions, RunOptions};
 pub use crate::output_arguments::Output;
 use crate::plan_arguments::{CompareOptions, PlanOptions};
 use crate::thin_arguments::ThinOptions;
@@ -34,14 +35,23 @@ pub enum Command {
     #[command(after_help = "Example:  midspan demo --html report.html")]
     Demo(DemoOptions),
     /// Run the proxy
-    #[command(after_help = "Example:  midspan run --config /etc/midspan/midspan.toml")]
+    #[command(after_help = "Examples:\n  midspan run\n  midspan run --config my.toml --dry-run")]
     Run(RunOptions),
+    /// Write a first configuration for a gateway, and check it
+    ///
+    /// Midspan then intercepts the TCP connections that arrive at the interface, and sets itself up
+    /// for each client (`policy = "auto"`). Without `--interface`, the command lists the interfaces
+    /// of this machine. It never writes over a file.
+    #[command(after_help = "Example:  midspan init --interface eth1")]
+    Init(InitOptions),
     /// Test whether a configuration can run on this machine, and report what is missing
     ///
     /// Checks the file, the kernel, privileges, parameters, ports, marks and the firewall, and
     /// makes no lasting change. The exit status is 3 if something that the configuration needs is
     /// missing.
-    #[command(after_help = "Example:  midspan check --config /etc/midspan/midspan.toml")]
+    #[command(
+        after_help = "Examples:\n  midspan check\n  midspan check --config my.toml --rate 2000"
+    )]
     Check(CheckOptions),
     /// The part of `midspan check` that tests the kernel; `midspan check` starts it
     #[command(hide = true)]
@@ -161,35 +171,6 @@ pub enum Command {
     /// The unprivileged part of `midspan run`; `midspan run` starts it
     #[command(hide = true)]
     Relay,
-}
-
-/// Options of `midspan run`.
-#[derive(Debug, Args)]
-pub struct RunOptions {
-    /// Configuration file (docs/configuration.md)
-    #[arg(short, long, value_name = "FILE")]
-    pub config: PathBuf,
-    /// Print the rules and routes that transparent listeners would set, and set nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Write one byte to this descriptor and close it once connections are accepted
-    #[arg(long, value_name = "DESCRIPTOR")]
-    pub ready_fd: Option<i32>,
-}
-
-/// Options of `midspan check`.
-#[derive(Debug, Args)]
-pub struct CheckOptions {
-    /// Configuration file (docs/configuration.md)
-    #[arg(short, long, value_name = "FILE")]
-    pub config: PathBuf,
-    /// Check whether the connection tracking table is large enough for this many new connections a
-    /// second
-    #[arg(long, value_name = "NUMBER")]
-    pub rate: Option<u32>,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
 }
 
 /// Options of `midspan capture`.

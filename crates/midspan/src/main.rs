@@ -4,6 +4,7 @@
 
 mod arguments;
 mod commands;
+mod gateway_arguments;
 mod output_arguments;
 mod plan_arguments;
 mod presentation;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
     );
     let outcome = match arguments.command {
         Command::Run(options) => commands::run::run(options),
+        Command::Init(options) => commands::init::init(&options),
         Command::Check(options) => commands::check::check(&options),
         Command::CheckKernel { config } => commands::check::kernel(&config),
         Command::Status(options) => commands::control::status(&options),

@@ -7,6 +7,7 @@ pub mod compare;
 pub mod conformance;
 pub mod control;
 pub mod demo;
+pub mod init;
 pub mod lab;
 pub mod paths;
 pub mod plan;

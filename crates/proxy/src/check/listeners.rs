@@ -108,8 +108,9 @@ pub(super) fn named_interfaces(names: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// All interfaces of this network namespace.
-fn interfaces() -> Vec<String> {
+/// The names of all interfaces of this network namespace.
+#[must_use]
+pub fn interfaces() -> Vec<String> {
     let text = fs::read_to_string("/proc/self/net/dev").unwrap_or_default();
     text.lines()
         .filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned()))

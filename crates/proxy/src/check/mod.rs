@@ -27,6 +27,7 @@ use crate::configuration::Configuration;
 
 pub use kernel::kernel_main;
 pub use limits::Capacity;
+pub use listeners::interfaces;
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -415,9 +415,9 @@ fn forward(
         Located::new(source, places.name.clone(), message)
             .with_help("a listener of mode \"forward\" has listen and to")
     };
-    if let Some((key, numbers)) = keys.first() {
+    if let Some((key, place)) = keys.first() {
         let message = format!("`{key}` is for listeners of mode \"transparent\"");
-        return Err(Located::new(source, numbers, message));
+        return Err(Located::new(source, place, message));
     }
     Ok(Mode::Forward(Forward {
         listen: listen.ok_or_else(|| missing("listen"))?.into_inner().0,

@@ -375,11 +375,11 @@ fn interface_names(
     source: &Source,
     names: Spanned<Vec<Spanned<String>>>,
 ) -> Result<Vec<String>, Located> {
-    let numbers = names.span();
+    let place = names.span();
     let names = names.into_inner();
     if names.is_empty() || names.len() > LIST_LIMIT {
         let message = format!("1 to {LIST_LIMIT} interfaces can be named");
-        return Err(Located::new(source, numbers, message));
+        return Err(Located::new(source, place, message));
     }
     for name in &names {
         let text = name.get_ref();

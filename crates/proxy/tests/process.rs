@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -20,6 +21,10 @@ use midspan_testbed::program::Launch;
 use midspan_testbed::testing::{Midspan, bounded, is_refused, wait_until};
 use midspan_testbed::{KernelTests, kernel_test, skip};
 use rustix::process::{Pid, Signal, kill_process};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
+};
 
 use common::{RELAY_COMMAND, RUN_COMMAND, exit_code, run};
 
@@ -28,6 +33,10 @@ const COMMANDS: &[Command] = &[
     RELAY_COMMAND,
     ("run-without-rights", |arguments| {
         capability::give_up_all_but(&[]).unwrap();
+        exit_code(run(arguments[0]))
+    }),
+    ("run-before-linux-6.4", |arguments| {
+        refuse_auxiliary_vector();
         exit_code(run(arguments[0]))
     }),
 ];
@@ -48,6 +57,28 @@ fn set_up_network() {
     netlink.set_up("far").unwrap();
     let address = "192.0.2.1/24".parse().unwrap();
     netlink.add_address("near", address).unwrap();
+}
+
+/// Makes `prctl(PR_GET_AUXV)` fail with EINVAL in this process and in its children, as before Linux
+/// 6.4, where a process has to read `/proc/self/auxv` instead. It may not, once it has another user.
+fn refuse_auxiliary_vector() {
+    const PRCTL: i64 = if cfg!(target_arch = "x86_64") {
+        157
+    } else {
+        167
+    };
+    const PR_GET_AUXV: u64 = 0x4155_5856;
+    const EINVAL: u32 = 22;
+    let option = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, PR_GET_AUXV);
+    let rule = SeccompRule::new(vec![option.unwrap()]).unwrap();
+    let filter = SeccompFilter::new(
+        BTreeMap::from([(PRCTL, vec![rule])]),
+        SeccompAction::Allow,
+        SeccompAction::Errno(EINVAL),
+        TargetArch::try_from(std::env::consts::ARCH).unwrap(),
+    );
+    let program: BpfProgram = filter.unwrap().try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
 }
 
 const LISTEN: &str = "127.0.0.1:8080";
@@ -384,6 +415,14 @@ fn a_restricted_congestion_control_needs_rights() {
         ),
     );
     let proxy = Midspan::here(&text);
+    Session::open().close();
+    drop(proxy);
+}
+
+#[kernel_test]
+fn it_starts_before_linux_6_4() {
+    let launch = Launch::this_program("run-before-linux-6.4").configuration(&configuration(""));
+    let proxy = Midspan::of(launch);
     Session::open().close();
     drop(proxy);
 }

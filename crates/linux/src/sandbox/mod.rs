@@ -63,10 +63,6 @@ pub fn enter_to_read_files() -> Result<Landlock, SandboxError> {
 
 /// Makes libraries read, before the filter, the files that they read only once.
 fn prepare() {
-    // The page size, which the kernel passes to each process (getauxval(3)). Linux 6.4 and later
-    // have a call for it, earlier ones a file.
-    let _ = rustix::param::page_size();
-    let _ = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     keep_heaps_from_counting_processors();
     // glibc reads vm.overcommit_memory before it gives memory of a thread back for the first time:
     // when more than 128 KiB at the end of the thread's heap are free. Larger pieces than these do

@@ -12,7 +12,7 @@ fn unread(network: &Network, listener: &std::net::TcpListener) -> (Midspan, Pipe
     let (reader, writer) = std::io::pipe().unwrap();
     rustix::pipe::fcntl_setpipe_size(&writer, 4096).unwrap();
     let text = format!(
-        "[interception]\nopening_limit_per_client = 1\nwatchdog_timeout = \"8 s\"\n{TRANSPARENT}"
+        "[interception]\nopening_limit_per_client = 1\nwatchdog_timeout = \"2 min\"\n{TRANSPARENT}"
     );
     let midspan = Midspan::of(
         Launch::this_program("run")

@@ -4,13 +4,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use midspan_lab::Case;
-use midspan_reproduce::Paper;
-use midspan_sim::trace::Kind;
 
-use crate::gateway_arguments::{CheckOptions, InitOptions, RunOptions};
-pub use crate::output_arguments::Output;
-use crate::plan_arguments::{CompareOptions, PlanOptions};
+#[cfg(feature = "lab")]
+use crate::lab_arguments::LabPackage;
+#[cfg(not(feature = "lab"))]
+use crate::lab_package::LabPackage;
+use crate::output_arguments::Output;
 use crate::thin_arguments::ThinOptions;
 
 /// A TCP performance-enhancing proxy for Linux, and a lab that measures it.
@@ -23,17 +22,12 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// The configuration file of a gateway.
+pub const CONFIGURATION: &str = "/etc/midspan/midspan.toml";
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Download real files over an emulated satellite path, without and with Midspan
-    ///
-    /// Clients connect to the server's own address. Midspan, on the gateway between them,
-    /// intercepts the connections, and each end sees the other's own address. The demo needs no
-    /// configuration and changes nothing outside its own network namespaces. It works as root, and
-    /// as an ordinary user if the kernel allows user namespaces. It takes two minutes.
-    #[command(after_help = "Example:  midspan demo --html report.html")]
-    Demo(DemoOptions),
     /// Run the proxy
     #[command(after_help = "Examples:\n  midspan run\n  midspan run --config my.toml --dry-run")]
     Run(RunOptions),
@@ -92,33 +86,6 @@ pub enum Command {
     ///
     /// The same as SIGHUP, but also prints what is wrong with the file.
     Reload(ControlOptions),
-    /// Run flows over a path of emulated links, with real kernels and the real proxy
-    ///
-    /// The path is the name of a built-in path (see `midspan paths`) or a path file
-    /// (docs/path-file.md).
-    #[command(
-        args_conflicts_with_subcommands = true,
-        subcommand_negates_reqs = true,
-        after_help = "Examples:\n  midspan lab geo --cases direct,haproxy,midspan --repetitions 3\n  \
-                      midspan lab my-path.toml --html report.html\n  midspan lab verify"
-    )]
-    Lab(LabOptions),
-    /// Run the flows of a path in virtual time, packet by packet
-    ///
-    /// Uses the same path files as the lab, without real kernels: deterministic, and thousands of
-    /// times faster (docs/simulator.md describes the model).
-    #[command(
-        after_help = "Examples:\n  midspan sim geo-clean --json\n  midspan sim dsl --sweep \
-                      'link.line.loss=0.01 %..10 %:7log' --repetitions 10 --csv\n  midspan sim \
-                      wifi --trace cwnd,queue --output traces --pcap traces/wifi.pcap"
-    )]
-    Sim(SimOptions),
-    /// Print a paper's figures next to the results of its equations and of the simulator
-    #[command(
-        after_help = "Examples:\n  midspan reproduce bhole\n  midspan reproduce shikama \"figure \
-                      10\" --quick --output figures"
-    )]
-    Reproduce(ReproduceOptions),
     /// Write the packets of both legs of one session to a pcapng file
     ///
     /// Needs CAP_NET_RAW, and a running Midspan whose configuration has `[admin]`; `GET /sessions`
@@ -128,29 +95,6 @@ pub enum Command {
         after_help = "Example:  midspan capture 17 -c /etc/midspan/midspan.toml --output legs.pcapng"
     )]
     Capture(CaptureOptions),
-    /// Compute what a proxy would gain on a path, where to put it, and how to set it
-    ///
-    /// The path is the name of a built-in path (see `midspan paths`) or a path file
-    /// (docs/path-file.md). docs/plan.md describes the results.
-    #[command(
-        args_conflicts_with_subcommands = true,
-        subcommand_negates_reqs = true,
-        after_help = "Examples:\n  midspan plan geo\n  midspan plan my-path.toml --config midspan.toml\n  \
-                      midspan plan place transatlantic"
-    )]
-    Plan(Box<PlanOptions>),
-    /// Show the results of analysis, simulator and lab for a path side by side
-    ///
-    /// The lab takes as long as `midspan lab`; without the lab, the command takes a moment.
-    #[command(after_help = "Example:  midspan compare geo-clean --without-lab")]
-    Compare(CompareOptions),
-    /// Test a proxy at every edge case of TCP and list the differences from no proxy
-    ///
-    /// Each case scripts both ends of a connection over real kernels, in its own network
-    /// namespaces, without a proxy and with each selected proxy (docs/conformance.md).
-    #[command(after_help = "Examples:\n  midspan conformance --quick\n  \
-                      midspan conformance --against haproxy,nginx --cases 'reset*'")]
-    Conformance(ConformanceOptions),
     /// Send fewer ACKs through a narrow upstream
     ///
     /// Runs on the host or router with the narrow upstream, until a signal ends it; the other end
@@ -166,11 +110,52 @@ pub enum Command {
     /// The part of `midspan thin` that serves metrics
     #[command(hide = true)]
     ThinPages,
-    /// List the built-in paths
-    Paths(Output),
     /// The unprivileged part of `midspan run`; `midspan run` starts it
     #[command(hide = true)]
     Relay,
+    /// The commands of the package midspan-lab.
+    #[command(flatten)]
+    LabPackage(LabPackage),
+}
+
+/// Options of `midspan run`.
+#[derive(Debug, Args)]
+pub struct RunOptions {
+    /// Configuration file (docs/configuration.md)
+    #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
+    pub config: PathBuf,
+    /// Print the rules and routes that transparent listeners would set, and set nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Write one byte to this descriptor and close it once connections are accepted
+    #[arg(long, value_name = "DESCRIPTOR")]
+    pub ready_fd: Option<i32>,
+}
+
+/// Options of `midspan init`.
+#[derive(Debug, Args)]
+pub struct InitOptions {
+    /// An interface where clients are; a name may end in `*`. May be repeated
+    #[arg(short, long, value_name = "INTERFACE")]
+    pub interface: Vec<String>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
+    pub output: PathBuf,
+}
+
+/// Options of `midspan check`.
+#[derive(Debug, Args)]
+pub struct CheckOptions {
+    /// Configuration file (docs/configuration.md)
+    #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
+    pub config: PathBuf,
+    /// Check whether the connection tracking table is large enough for this many new connections a
+    /// second
+    #[arg(long, value_name = "NUMBER")]
+    pub rate: Option<u32>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Options of `midspan capture`.
@@ -255,314 +240,4 @@ pub enum Switch {
     On,
     /// No longer.
     Off,
-}
-
-/// Options of `midspan demo`.
-#[derive(Debug, Args)]
-pub struct DemoOptions {
-    /// How often each download runs each way
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub repetitions: u32,
-    /// Let clients connect to the gateway instead of the server; for kernels that cannot intercept
-    #[arg(long)]
-    pub forward: bool,
-    /// File of the report
-    #[arg(long, value_name = "FILE", default_value = "midspan-demo.html")]
-    pub html: PathBuf,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// Options of `midspan lab`.
-#[derive(Debug, Args)]
-pub struct LabOptions {
-    /// Measure the lab itself.
-    #[command(subcommand)]
-    pub command: Option<LabCommand>,
-    /// Run a path.
-    #[command(flatten)]
-    pub run: LabRunOptions,
-}
-
-/// Commands under `midspan lab`.
-#[derive(Debug, Subcommand)]
-pub enum LabCommand {
-    /// Measure the emulated links with independent clocks (ping, captures at both ends)
-    #[command(after_help = "Example:  midspan lab verify --json")]
-    Verify(VerifyOptions),
-    /// Compare Midspan without hand-set values with direct connections and HAProxy on real paths
-    ///
-    /// Satellites, LTE, Wi-Fi, a long path and a LAN; pages, downloads and uploads; Midspan both
-    /// just started and after an earlier transfer over the path. Shows for each target whether it
-    /// is met. The machine must have no other work. Without --quick and --full it takes at most 45
-    /// minutes.
-    #[command(after_help = "Examples:\n  midspan lab paths --state runs.jsonl\n  \
-                      midspan lab paths geo-1e-3 --transfers \"1 MB\",page --repetitions 6")]
-    Paths(RealPathsOptions),
-}
-
-/// Options of `midspan lab paths`.
-#[derive(Debug, Args)]
-pub struct RealPathsOptions {
-    /// Only this path, such as "geo-1e-3"
-    #[arg(value_name = "ITEM")]
-    pub item: Option<String>,
-    /// Only these transfers, such as "1 MB"
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub transfers: Vec<String>,
-    /// How often each case is measured; six give an interval of 95 %
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repetitions: Option<u32>,
-    /// A few points, in a few minutes; for a selected path, one transfer
-    #[arg(long, conflicts_with = "full")]
-    pub quick: bool,
-    /// Every transfer on every path, HAProxy with both congestion controls, 5 repetitions: hours
-    #[arg(long)]
-    pub full: bool,
-    /// Keep each finished run in this file; a second call continues from there
-    #[arg(long, value_name = "FILE")]
-    pub state: Option<PathBuf>,
-    /// Measure nothing more: show the results in the file
-    #[arg(long, requires = "state")]
-    pub only_finished: bool,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// Options of `midspan lab PATH`.
-#[derive(Debug, Args)]
-pub struct LabRunOptions {
-    /// Built-in path or path file
-    #[arg(required = true, value_name = "PATH")]
-    pub path: Option<String>,
-    /// Cases to compare
-    ///
-    /// direct: plain routing. haproxy: clients connect to HAProxy at the first proxy. midspan:
-    /// clients connect to the server, and Midspan intercepts at each proxy. midspan-early: the same
-    /// with the handshake `early`. midspan-forward: clients connect to Midspan at the first proxy,
-    /// as with HAProxy; for kernels that cannot intercept, and as the fair comparison with HAProxy.
-    /// thin: plain routing, and `midspan thin` on the clients' hosts.
-    #[arg(long, value_delimiter = ',', default_value = "direct,midspan")]
-    pub cases: Vec<Case>,
-    /// Only the flows of these names
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub flows: Vec<String>,
-    /// How often each flow runs in each case
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub repetitions: u32,
-    /// Seed of all random draws, instead of the path file's
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Most seconds that one transfer may take
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub limit: u64,
-    /// State whether Midspan's completion times are at most this multiple of HAProxy's
-    #[arg(long, value_name = "RATIO")]
-    pub at_most: Option<f64>,
-    /// Write a report
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// Options of `midspan sim`.
-#[derive(Debug, Args)]
-pub struct SimOptions {
-    /// Built-in path or path file
-    #[arg(value_name = "PATH")]
-    pub path: String,
-    /// Only the flows of these names
-    #[arg(long, value_delimiter = ',', value_name = "NAME")]
-    pub flows: Vec<String>,
-    /// Seed of the first repetition, instead of the path file's; each next one has the next seed
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Vary a value over a list or a range (given several times: over all combinations):
-    /// link.satellite.loss='0.1 %,1 %' or link.satellite.delay='10 ms..300 ms:30' (COUNTlog for
-    /// equal ratios)
-    #[arg(long, value_name = "KEY=VALUES")]
-    pub sweep: Vec<String>,
-    /// How often each point runs; means and their 95 % intervals are printed
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub repetitions: u32,
-    /// Threads, instead of one for each core; the result is the same
-    #[arg(long, value_name = "N")]
-    pub threads: Option<u16>,
-    /// Print comma-separated values, one line for each quantity at each point
-    #[arg(long, conflicts_with = "json")]
-    pub csv: bool,
-    /// Write traces of these kinds
-    #[arg(long, value_delimiter = ',', value_name = "KIND")]
-    pub trace: Vec<TraceKind>,
-    /// Folder for the traces
-    #[arg(long = "output", value_name = "DIR", default_value = ".")]
-    pub output_directory: PathBuf,
-    /// Write a packet capture of each case; the case's name is inserted before the file extension
-    #[arg(long, value_name = "FILE")]
-    pub pcap: Option<PathBuf>,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-impl SimOptions {
-    /// Whether traces or captures are written.
-    pub const fn traces(&self) -> bool {
-        !self.trace.is_empty() || self.pcap.is_some()
-    }
-}
-
-/// Kinds of traces of `midspan sim --trace`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TraceKind {
-    /// cwnd, ssthresh and data in flight, whenever they change
-    Cwnd,
-    /// Segments as they are sent, ACKs as they arrive
-    Sequence,
-    /// Packets waiting in each queue after each arrival
-    Queue,
-    /// Dropped packets, and the place of each drop
-    Drops,
-    /// Size of a proxy's forward data, as a distribution
-    Forward,
-    /// Lengths of bursts on each leg, as a distribution
-    Bursts,
-}
-
-impl From<Kind> for TraceKind {
-    fn from(kind: Kind) -> Self {
-        match kind {
-            Kind::Cwnd => Self::Cwnd,
-            Kind::Sequence => Self::Sequence,
-            Kind::Queue => Self::Queue,
-            Kind::Drops => Self::Drops,
-        }
-    }
-}
-
-/// Options of `midspan reproduce`.
-#[derive(Debug, Args)]
-pub struct ReproduceOptions {
-    /// The paper, by its short name
-    pub paper: PaperName,
-    /// Only this table or figure, such as "figure 10"
-    #[arg(value_name = "ITEM")]
-    pub item: Option<String>,
-    /// Shorter simulations and fewer repetitions than the paper's; in the lab, a few points
-    #[arg(long, conflicts_with = "full")]
-    pub quick: bool,
-    /// Measure on real kernels, in the lab
-    ///
-    /// Has the same requirements as `midspan lab`, and the machine must have no other work. Without
-    /// --quick and --full it takes at most 45 minutes.
-    #[arg(long)]
-    pub lab: bool,
-    /// In the lab, the paper's whole grid
-    #[arg(long, requires = "lab")]
-    pub full: bool,
-    /// Keep each finished measurement of the lab in this file; a second call continues from there
-    #[arg(long, requires = "lab", value_name = "FILE")]
-    pub state: Option<PathBuf>,
-    /// Measure nothing more: show the results in the file
-    #[arg(long, requires = "state")]
-    pub only_finished: bool,
-    /// Threads, instead of one for each core; the result is the same
-    #[arg(long, value_name = "N")]
-    pub threads: Option<u16>,
-    /// Write the figures as SVG into this folder
-    #[arg(long = "output", value_name = "DIR")]
-    pub output_directory: Option<PathBuf>,
-    /// Write a report, with the figures that can be drawn
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// A paper by its short name.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-pub enum PaperName {
-    /// A TCP overlay: splitting at several proxies, buffers, placement
-    Maki,
-    /// Oversized segments and sending ahead for narrow upstreams
-    Hasegawa,
-    /// ACE thinning and its alternatives
-    Tam,
-    /// Bursts of a split proxy, and pacing
-    Shikama,
-    /// PTS, a proxy transport service: place, service time, buffer
-    Bhole,
-}
-
-impl From<PaperName> for Paper {
-    fn from(name: PaperName) -> Self {
-        match name {
-            PaperName::Maki => Self::Maki,
-            PaperName::Hasegawa => Self::Hasegawa,
-            PaperName::Tam => Self::Tam,
-            PaperName::Shikama => Self::Shikama,
-            PaperName::Bhole => Self::Bhole,
-        }
-    }
-}
-
-/// Options of `midspan conformance`.
-#[derive(Debug, Args)]
-pub struct ConformanceOptions {
-    /// Proxies to test: midspan-forward, midspan-transparent, midspan-early, midspan-socks5,
-    /// midspan-http, midspan-proxy-protocol, haproxy, nginx; none for the scripts alone
-    #[arg(
-        long,
-        value_delimiter = ',',
-        value_name = "PROXY",
-        default_value = "midspan-forward,midspan-transparent,midspan-early,midspan-socks5,\
-                         midspan-http,midspan-proxy-protocol"
-    )]
-    pub against: Vec<String>,
-    /// Only cases whose names match one of these patterns (* any text, ? any character)
-    #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
-    pub cases: Vec<String>,
-    /// Only over IPv4
-    #[arg(long, conflicts_with = "ipv6")]
-    pub ipv4: bool,
-    /// Only over IPv6
-    #[arg(long)]
-    pub ipv6: bool,
-    /// Less data, fewer sessions, shorter waits
-    #[arg(long)]
-    pub quick: bool,
-    /// Cases that run at the same time, except those that need much of the machine
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub jobs: u16,
-    /// The build of Midspan to test, instead of this one
-    #[arg(long, value_name = "FILE")]
-    pub program: Option<PathBuf>,
-    /// List the cases and run nothing
-    #[arg(long)]
-    pub list: bool,
-    /// Print the table as Markdown, including the events at both ends without a proxy
-    #[arg(long, conflicts_with = "json")]
-    pub markdown: bool,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// Options of `midspan lab verify`.
-#[derive(Debug, Args)]
-pub struct VerifyOptions {
-    /// Fewer and shorter checks
-    #[arg(long)]
-    pub quick: bool,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
 }

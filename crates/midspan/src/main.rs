@@ -4,9 +4,14 @@
 
 mod arguments;
 mod commands;
-mod gateway_arguments;
+#[cfg(feature = "lab")]
+mod lab_arguments;
+#[cfg(any(test, not(feature = "lab")))]
+mod lab_package;
 mod output_arguments;
+#[cfg(feature = "lab")]
 mod plan_arguments;
+#[cfg(feature = "lab")]
 mod presentation;
 mod printing;
 mod progress;
@@ -18,7 +23,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use miette::miette;
 
-use arguments::{Arguments, Command, LabCommand};
+use arguments::{Arguments, Command};
 
 /// Exit status if a run was void, a bound was missed, or a requirement is missing.
 const NOT_MET: u8 = 3;
@@ -45,22 +50,11 @@ fn main() -> ExitCode {
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),
         Command::Relay => commands::run::relay(),
-        Command::Demo(options) => commands::demo::demo(&options),
-        Command::Sim(options) => commands::sim::sim(&options),
-        Command::Reproduce(options) => commands::reproduce::reproduce(&options),
         Command::Capture(options) => commands::capture::capture(options),
-        Command::Plan(options) => commands::plan::plan(&options),
-        Command::Compare(options) => commands::compare::compare(&options),
-        Command::Conformance(options) => commands::conformance::conformance(&options),
         Command::Thin(options) => commands::thin::thin(&options),
         Command::ThinWorker => commands::thin::worker(),
         Command::ThinPages => commands::thin::pages(),
-        Command::Paths(output) => commands::paths::paths(output),
-        Command::Lab(lab) => match lab.command {
-            Some(LabCommand::Verify(options)) => commands::verify::verify(&options),
-            Some(LabCommand::Paths(options)) => commands::real_paths::real_paths(&options),
-            None => commands::lab::lab(&lab.run),
-        },
+        Command::LabPackage(command) => lab_package(command),
     };
     let incomplete = |error| miette!("cannot write to standard output: {error}");
     let outcome =
@@ -80,4 +74,31 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Carries out a command of the package midspan-lab.
+#[cfg(feature = "lab")]
+fn lab_package(command: lab_arguments::LabPackage) -> commands::Outcome {
+    use lab_arguments::{LabCommand, LabPackage};
+    match command {
+        LabPackage::Demo(options) => commands::demo::demo(&options),
+        LabPackage::Sim(options) => commands::sim::sim(&options),
+        LabPackage::Reproduce(options) => commands::reproduce::reproduce(&options),
+        LabPackage::Plan(options) => commands::plan::plan(&options),
+        LabPackage::Compare(options) => commands::compare::compare(&options),
+        LabPackage::Conformance(options) => commands::conformance::conformance(&options),
+        LabPackage::Manual(options) => commands::manual::manual(&options),
+        LabPackage::Paths(output) => commands::paths::paths(output),
+        LabPackage::Lab(lab) => match lab.command {
+            Some(LabCommand::Verify(options)) => commands::verify::verify(&options),
+            Some(LabCommand::Paths(options)) => commands::real_paths::real_paths(&options),
+            None => commands::lab::lab(&lab.run),
+        },
+    }
+}
+
+/// Runs the program of the package midspan-lab instead of this one.
+#[cfg(not(feature = "lab"))]
+fn lab_package(_: lab_package::LabPackage) -> commands::Outcome {
+    lab_package::become_lab()
 }

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
+#[cfg(feature = "lab")]
+use indicatif::ProgressStyle;
 
+#[cfg(feature = "lab")]
 use crate::printing;
 
 /// A bar that counts steps and names the current one.
+#[cfg(feature = "lab")]
 pub struct Bar(ProgressBar);
 
+#[cfg(feature = "lab")]
 impl Bar {
     /// A bar with this number of steps.
     pub fn new(steps: u64) -> Self {

@@ -7,7 +7,7 @@ use midspan_report::{Alignment, Cell, Table, stdout_width};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
-use crate::gateway_arguments::CheckOptions;
+use crate::arguments::CheckOptions;
 use crate::printing;
 
 /// Runs all checks.

@@ -3,7 +3,7 @@
 use miette::IntoDiagnostic;
 
 use super::Outcome;
-use crate::arguments::Output;
+use crate::output_arguments::Output;
 use crate::printing;
 
 /// Removes the leftovers, and prints their number.

@@ -11,8 +11,9 @@ use midspan_report::{Alignment, Cell, Table, stdout_width};
 use midspan_reproduce::comparison::Comparison;
 use miette::IntoDiagnostic;
 
+use super::Outcome;
+use super::choices::choose_flows;
 use super::lab::run_with_progress;
-use super::{Outcome, choose_flows};
 use crate::commands::plan::load;
 use crate::plan_arguments::CompareOptions;
 use crate::printing;

@@ -8,7 +8,7 @@ use midspan_report::stdout_width;
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
-use crate::arguments::ConformanceOptions;
+use crate::lab_arguments::ConformanceOptions;
 use crate::printing;
 use crate::progress::Bar;
 

@@ -6,7 +6,7 @@ use midspan_lab::{Case, Plan};
 use midspan_path::Path;
 
 use super::{Outcome, lab};
-use crate::arguments::DemoOptions;
+use crate::lab_arguments::DemoOptions;
 use crate::printing;
 
 /// Downloads over the built-in GEO path, end to end and through Midspan.

@@ -13,8 +13,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
 use super::check;
-use crate::arguments::Arguments;
-use crate::gateway_arguments::{CheckOptions, InitOptions};
+use crate::arguments::{Arguments, CheckOptions, InitOptions};
 use crate::output_arguments::Output;
 use crate::printing;
 

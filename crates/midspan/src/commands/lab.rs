@@ -10,8 +10,9 @@ use midspan_records::Records;
 use midspan_report::{pivot, stdout_width};
 use miette::{Context, IntoDiagnostic};
 
-use super::{Outcome, choose_flows};
-use crate::arguments::LabRunOptions;
+use super::Outcome;
+use super::choices::choose_flows;
+use crate::lab_arguments::LabRunOptions;
 use crate::presentation::Presentation;
 use crate::printing;
 use crate::progress::Bar;

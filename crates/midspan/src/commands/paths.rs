@@ -3,7 +3,7 @@
 use midspan_report::{Alignment, Cell, Table, stdout_width};
 
 use super::Outcome;
-use crate::arguments::Output;
+use crate::output_arguments::Output;
 use crate::printing;
 
 /// Lists the built-in paths.

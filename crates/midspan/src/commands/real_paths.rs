@@ -11,7 +11,7 @@ use miette::IntoDiagnostic;
 
 use super::Outcome;
 use super::reproduce::lab::{extent, measure, say_void};
-use crate::arguments::RealPathsOptions;
+use crate::lab_arguments::RealPathsOptions;
 use crate::printing;
 
 /// Measures and prints. Returns `false` if a target is missed or a run is void.

@@ -13,8 +13,9 @@ use midspan_report::{
 use midspan_reproduce::{Effort, FigurePlot, Paper, analysis, curves, simulation};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
-use super::{Outcome, cores};
-use crate::arguments::ReproduceOptions;
+use super::Outcome;
+use super::choices::cores;
+use crate::lab_arguments::ReproduceOptions;
 use crate::printing;
 use crate::progress::Spinner;
 

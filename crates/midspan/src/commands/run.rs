@@ -5,7 +5,7 @@ use midspan_proxy::configuration::Configuration;
 use miette::{Context, IntoDiagnostic};
 
 use super::Outcome;
-use crate::gateway_arguments::RunOptions;
+use crate::arguments::RunOptions;
 use crate::printing;
 
 /// The privileged helper.

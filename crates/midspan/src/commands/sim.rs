@@ -9,8 +9,9 @@ use midspan_report::{pivot, stdout_width};
 use midspan_sweep::{Plan, Row};
 use miette::{IntoDiagnostic, miette};
 
-use super::{Outcome, cores, overrides};
-use crate::arguments::SimOptions;
+use super::Outcome;
+use super::choices::{cores, overrides};
+use crate::lab_arguments::SimOptions;
 use crate::printing;
 use crate::progress::Bar;
 

@@ -7,7 +7,7 @@ use midspan_report::{pivot, stdout_width};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
-use crate::arguments::VerifyOptions;
+use crate::lab_arguments::VerifyOptions;
 use crate::printing;
 use crate::progress::Bar;
 

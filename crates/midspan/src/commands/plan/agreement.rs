@@ -9,7 +9,8 @@ use midspan_reproduce::agreement::{Simulations, plot, records};
 use miette::IntoDiagnostic;
 
 use super::output;
-use crate::commands::{Outcome, cores};
+use crate::commands::Outcome;
+use crate::commands::choices::cores;
 use crate::plan_arguments::AgreementOptions;
 use crate::printing;
 use crate::progress::Bar;

@@ -20,7 +20,8 @@ use midspan_units::number;
 use miette::{IntoDiagnostic, miette};
 
 use self::output::write;
-use super::{Outcome, overrides};
+use super::Outcome;
+use super::choices::overrides;
 use crate::plan_arguments::{PlanCommand, PlanOptions, PlanPathOptions};
 use crate::printing;
 

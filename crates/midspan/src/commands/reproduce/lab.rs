@@ -8,9 +8,10 @@ use midspan_reproduce::laboratory::{
 };
 use miette::IntoDiagnostic;
 
-use super::super::{Outcome, cores};
+use super::super::Outcome;
+use super::super::choices::cores;
 use super::show;
-use crate::arguments::ReproduceOptions;
+use crate::lab_arguments::ReproduceOptions;
 use crate::printing;
 use crate::progress::Bar;
 

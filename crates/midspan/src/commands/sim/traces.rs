@@ -13,7 +13,7 @@ use midspan_units::{TimeSpan, number};
 use miette::{Context, IntoDiagnostic};
 
 use super::case_of;
-use crate::arguments::{SimOptions, TraceKind};
+use crate::lab_arguments::{SimOptions, TraceKind};
 
 type Output = BufWriter<File>;
 type Watchers = (

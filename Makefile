@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test test-kernel soak still lint bench verify conformance conformance-self-test real-clients fuzz fuzz-coverage fuzz-self-test docs clean
+.PHONY: help dependencies build install demo test test-kernel soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -21,6 +21,8 @@ help:
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
 	@echo "make conformance-self-test  require that the fault in each seeded build is found"
 	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, compared with plain routing"
+	@echo "make deb                    build the packages midspan and midspan-lab into target/debian"
+	@echo "make package-test           test the packages: lintian, piuparts, fresh Debian 12 and 13, upgrade and back"
 	@echo "make fuzz                   fuzz every parser of outside input (up to 8 hours)"
 	@echo "make fuzz-coverage          print which lines of each parser its corpus reaches"
 	@echo "make fuzz-self-test         require that a planted fault in each parser is found"
@@ -72,6 +74,7 @@ still: dependencies
 lint: dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy --package midspan --no-default-features -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	scripts/check-text --self-test
 	scripts/check-text
@@ -101,6 +104,16 @@ real-clients: build
 	@scripts/install-dependencies real-clients
 	cargo build --release --package midspan-real-clients
 	target/release/real-clients
+
+# Needs cargo-deb: `cargo install cargo-deb --locked --version 3.8.0`, in `make deb` if it is missing.
+deb:
+	@scripts/install-dependencies deb
+	packaging/build
+
+package-test: deb
+	@scripts/install-dependencies package-test
+	packaging/build-old
+	packaging/test
 
 # For example: make fuzz TARGETS="pcap ss" RUNS=1000000 SECONDS=60
 TARGETS ?=

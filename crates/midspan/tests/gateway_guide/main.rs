@@ -31,7 +31,7 @@ const NOT_IN_A_NAMESPACE: [(&str, &str); 7] = [
     ),
     ("git clone", "this is the clone"),
     (
-        "cd midspan && make install",
+        "cd midspan && make deb && apt-get install --yes ./target/debian/midspan_*.deb",
         "the program under test is put there",
     ),
     ("systemctl enable nftables", "the next line loads the rules"),
@@ -186,7 +186,7 @@ impl Reader<'_> {
         printed
     }
 
-    /// Runs the command of the unit file, with the program where `make install` puts it.
+    /// Runs the command of the unit file, with the program in the place of `make install`.
     fn start_midspan(&mut self) {
         self.before = self.rules_and_routes();
         let unit = fs::read_to_string(UNIT).unwrap_or_else(|error| {

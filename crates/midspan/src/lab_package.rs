@@ -61,7 +61,7 @@ fn lab_program(program: &Path) -> Option<PathBuf> {
 /// # Errors
 /// The package is not installed, or its program cannot be started.
 #[cfg(not(feature = "lab"))]
-pub fn become_lab() -> crate::commands::Outcome {
+pub fn become_lab() -> miette::Result<bool> {
     use std::os::unix::process::CommandExt;
 
     use miette::{IntoDiagnostic, miette};

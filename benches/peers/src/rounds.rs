@@ -1,17 +1,15 @@
 //! Rounds of runs, and how an interrupted measurement continues.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::path::Path;
 use std::time::Instant;
 
 use indicatif::ProgressBar;
+use midspan_records::{RunKey, RunKind, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::network::Network;
 use crate::peer::Peer;
-use crate::run::{MANY_FLOWS, Value, measure as run};
+use crate::run::{MANY_FLOWS, Value, measure as measure_once};
 use crate::server::Services;
 use crate::{Arguments, Failure};
 
@@ -28,14 +26,22 @@ pub struct Run {
     pub seconds: f64,
 }
 
-/// All runs of all rounds. Runs in the state file are not repeated.
+/// The stored runs. Increase the version if the meaning of a [`Value`] changes.
+const RUNS: RunKind = RunKind {
+    name: "peers",
+    version: 1,
+    before: Some("{\"round\":"),
+};
+
+/// All runs of all rounds. Stored runs are not repeated.
 pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
-    let mut done = match &arguments.state {
-        Some(file) => finished(file)?,
-        None => Vec::new(),
+    let mut store: Store<Run> = match &arguments.state {
+        Some(file) => Store::open(file, RUNS)?,
+        None => Store::in_memory(RUNS),
     };
-    done.retain(|run| run.round < arguments.rounds && arguments.peers.contains(&run.peer));
-    let mut state = arguments.state.as_deref().map(open).transpose()?;
+    if let Some(note) = store.note() {
+        eprintln!("{note}");
+    }
     // One network for each peer. Sockets in TIME-WAIT on a gateway where Midspan has ended would
     // keep the kernel from forwarding the same addresses and ports for plain routing.
     let mut places = BTreeMap::new();
@@ -48,36 +54,64 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
     bar.set_style(indicatif::ProgressStyle::with_template(
         "{bar:30} {pos}/{len} runs  {elapsed_precise}, {eta} left  {msg}",
     )?);
-    bar.set_position(done.len() as u64);
+    let mut done = Vec::new();
     for round in 0..arguments.rounds {
         for peer in order(&arguments.peers, round) {
-            if done
-                .iter()
-                .any(|run| (run.round, run.peer) == (round, peer))
-            {
-                continue;
-            }
             bar.set_message(peer.name());
-            let (network, services) = places.get(&peer).ok_or("a peer without a network")?;
-            let start = Instant::now();
-            let memory = round < arguments.memory_rounds;
-            let values = run(peer, network, services, arguments, memory)
-                .map_err(|failure| format!("{}: {failure}", peer.name()))?;
-            let run = Run {
-                round,
-                peer,
-                values,
-                seconds: start.elapsed().as_secs_f64(),
+            let key = key(peer, round, arguments);
+            let run = match store.get(&key) {
+                Some(run) => run.clone(),
+                None => {
+                    let run = run(peer, round, &places, arguments)?;
+                    store.put(&key, run.clone())?;
+                    run
+                }
             };
-            if let Some(state) = &mut state {
-                writeln!(state, "{}", serde_json::to_string(&run)?)?;
-            }
             done.push(run);
             bar.inc(1);
         }
     }
     bar.finish_and_clear();
     Ok(done)
+}
+
+/// A network for each peer, with the servers on it.
+type Places = BTreeMap<Peer, (Network, Services)>;
+
+/// Makes one run.
+fn run(peer: Peer, round: usize, places: &Places, arguments: &Arguments) -> Result<Run, Failure> {
+    let (network, services) = places.get(&peer).ok_or("a peer without a network")?;
+    let start = Instant::now();
+    let memory = has_memory(round, arguments);
+    let values = measure_once(peer, network, services, arguments, memory)
+        .map_err(|failure| format!("{}: {failure}", peer.name()))?;
+    Ok(Run {
+        round,
+        peer,
+        values,
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+/// Whether a round measures the memory of idle sessions.
+const fn has_memory(round: usize, arguments: &Arguments) -> bool {
+    round < arguments.memory_rounds
+}
+
+/// What distinguishes a run from others: the round, the peer, and how much is measured.
+fn key(peer: Peer, round: usize, arguments: &Arguments) -> RunKey {
+    let key = RunKey::new()
+        .with("peer", peer.name())
+        .with("round", round)
+        .with("bulk seconds", arguments.bulk_seconds)
+        .with("connection seconds", arguments.connection_seconds)
+        .with("clients", arguments.clients)
+        .with("round trips", arguments.round_trips);
+    if has_memory(round, arguments) {
+        key.with("idle sessions", arguments.sessions)
+    } else {
+        key
+    }
 }
 
 /// The order of a round. Each round begins with another peer, and every second round is reversed,
@@ -91,21 +125,23 @@ fn order(peers: &[Peer], round: usize) -> Vec<Peer> {
     order
 }
 
-fn open(file: &Path) -> Result<File, Failure> {
-    let name = file.display().to_string();
-    let open = OpenOptions::new().create(true).append(true).open(file);
-    open.map_err(|error| format!("{name}: {error}").into())
-}
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
 
-/// The runs in a state file. A line that is incomplete, because the program was stopped, does not
-/// count.
-fn finished(file: &Path) -> Result<Vec<Run>, Failure> {
-    match fs::read_to_string(file) {
-        Ok(text) => Ok(text
-            .lines()
-            .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(error) => Err(format!("{}: {error}", file.display()).into()),
+    use super::*;
+
+    #[test]
+    fn a_run_is_found_again_unless_it_measures_something_else() {
+        let of = |options: &[&str]| Arguments::parse_from([&["peers"], options].concat());
+        let one = |round, options: &[&str]| key(Peer::Haproxy, round, &of(options));
+        let first = one(0, &[]);
+        assert_eq!(first, one(0, &["--rounds", "20", "--state", "file"]));
+        assert_ne!(first, one(1, &[]));
+        assert_ne!(first, key(Peer::Nginx, 0, &of(&[])));
+        assert_ne!(first, one(0, &["--bulk-seconds", "1"]));
+        assert_ne!(first, one(0, &["--memory-rounds", "0"]));
+        // The number of idle sessions is of no consequence for a round without them.
+        assert_eq!(one(3, &[]), one(3, &["--sessions", "10"]));
     }
 }

@@ -1,6 +1,6 @@
 //! Real kernel TCP, the real proxy and real programs over emulated links, on one machine.
 //!
-//! [`run`] measures a path. [`topology`] makes network namespaces from the path and joins them by
+//! [`run`] measures [`Case`]s. [`topology`] makes network namespaces from a path and joins them by
 //! the [`emulator`]. The lab starts [`proxies`] on them and runs [`workload`]s between them. The
 //! results are [`Measurement`]s, each with its [`Validity`]. [`verify`] measures the emulator
 //! itself against clocks that are not its own.
@@ -11,6 +11,7 @@
 mod awake;
 pub mod capture;
 mod carried;
+mod case;
 pub mod emulator;
 mod error;
 mod load;
@@ -27,10 +28,10 @@ mod validity;
 pub mod verify;
 pub mod workload;
 
+pub use case::{Case, CaseKind};
 pub use error::LabError;
 pub use measurement::{FlowMeasurement, FlowResult, Measurement};
-pub use proxies::Case;
 pub use proxies::thin::ThinOptions;
 pub use results::{comparison_records, flow_records};
-pub use run::{Plan, Progress, run};
+pub use run::{Progress, run};
 pub use validity::Validity;

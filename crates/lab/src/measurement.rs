@@ -4,13 +4,13 @@ use midspan_path::{Direction, Flow, LinkIndex, Path};
 use midspan_units::{BitRate, TimeSpan, number};
 
 use crate::emulator::{DirectionReport, LinkReport};
-use crate::{Case, Validity};
+use crate::{CaseKind, Validity};
 
 /// One run: the flows that ran at the same time, under one case.
 #[derive(Debug, Clone)]
 pub struct Measurement {
-    /// The case.
-    pub case: Case,
+    /// What ran on the path.
+    pub case: CaseKind,
     /// The number of the repetition, from 0.
     pub repetition: u32,
     /// Seed of the links' random draws.

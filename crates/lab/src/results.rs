@@ -7,8 +7,8 @@ use midspan_records::quantity::{
 use midspan_records::{Bound, By, Quantity, Record, Spread};
 use midspan_units::{BitRate, number};
 
+use crate::CaseKind;
 use crate::measurement::{FlowMeasurement, Measurement};
-use crate::{Case, Plan};
 
 /// The value of a quantity of a flow in one run; `None` if the flow has none.
 type ValueOf = fn(&Path, &Flow, &Measurement, &FlowMeasurement) -> Option<f64>;
@@ -37,7 +37,7 @@ static MEASURED: [(&Quantity, ValueOf); 6] = [
 
 /// The name of a flow under a case, as in every table: "1 MB midspan".
 #[must_use]
-pub fn case_name(flow: &Flow, case: Case) -> String {
+pub fn case_name(flow: &Flow, case: CaseKind) -> String {
     format!("{} {case}", flow.name)
 }
 
@@ -45,11 +45,10 @@ pub fn case_name(flow: &Flow, case: Case) -> String {
 /// and the largest value as spread. Void runs do not count. If all runs are void, their numbers are
 /// included, with a note.
 #[must_use]
-pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
-    let path = &plan.path;
+pub fn flow_records(path: &Path, measurements: &[Measurement]) -> Vec<Record> {
     let mut records = Vec::new();
     for (index, flow) in path.flows.iter().enumerate() {
-        for &case in &plan.cases {
+        for case in cases(measurements) {
             let (runs, note) = runs_of(measurements, case, index);
             for (quantity, value) in MEASURED {
                 let values: Vec<f64> = runs
@@ -79,20 +78,20 @@ pub fn flow_records(plan: &Plan, measurements: &[Measurement]) -> Vec<Record> {
 /// whole interval is beyond it. Otherwise the record is not marked.
 #[must_use]
 pub fn comparison_records(
-    plan: &Plan,
+    path: &Path,
     measurements: &[Measurement],
     bound: Option<f64>,
 ) -> Vec<Record> {
     let mut records = Vec::new();
-    for (index, flow) in plan.path.flows.iter().enumerate() {
-        for (ours, other) in comparisons(&plan.cases) {
+    for (index, flow) in path.flows.iter().enumerate() {
+        for (ours, other) in comparisons(&cases(measurements)) {
             let ratios = paired_ratios(flow, index, measurements, ours, other);
             let Some(ratio) = Spread::of(&ratios) else {
                 continue;
             };
             let case = format!("{} {ours} / {other}", flow.name);
             let mut record = Record::new(
-                &plan.path.name,
+                &path.name,
                 &case,
                 "completion time ratio",
                 "",
@@ -103,7 +102,7 @@ pub fn comparison_records(
             .with_note(ratio.note("paired ratios"));
             // The bound applies to the comparison with HAProxy; plain routing is included to show
             // the gain.
-            if other == Case::Haproxy {
+            if other == CaseKind::Haproxy {
                 record.ok = bound.and_then(|bound| Bound::AtMost(bound).verdict(&ratio, None));
             }
             records.push(record);
@@ -112,24 +111,42 @@ pub fn comparison_records(
     records
 }
 
+/// The cases that ran, in the order in which they began.
+#[must_use]
+pub fn cases(measurements: &[Measurement]) -> Vec<CaseKind> {
+    let mut cases = Vec::new();
+    for run in measurements {
+        if !cases.contains(&run.case) {
+            cases.push(run.case);
+        }
+    }
+    cases
+}
+
 /// The pairs of cases that are compared, of those that ran.
-fn comparisons(cases: &[Case]) -> Vec<(Case, Case)> {
-    let ran = |case: &Case| cases.contains(case);
-    let others: &[(Case, &[Case])] = if ran(&Case::Midspan) {
+fn comparisons(cases: &[CaseKind]) -> Vec<(CaseKind, CaseKind)> {
+    let ran = |case: &CaseKind| cases.contains(case);
+    let others: &[(CaseKind, &[CaseKind])] = if ran(&CaseKind::Midspan) {
         &[
-            (Case::MidspanForward, &[Case::Haproxy]),
-            (Case::Thin, &[Case::Direct]),
+            (CaseKind::MidspanForward, &[CaseKind::Haproxy]),
+            (CaseKind::Thin, &[CaseKind::Direct]),
         ]
     } else {
         // Without the case `midspan`, the other cases of Midspan are compared.
         &[
-            (Case::MidspanEarly, &[Case::Direct, Case::Haproxy]),
-            (Case::MidspanForward, &[Case::Direct, Case::Haproxy]),
-            (Case::Thin, &[Case::Direct]),
+            (
+                CaseKind::MidspanEarly,
+                &[CaseKind::Direct, CaseKind::Haproxy],
+            ),
+            (
+                CaseKind::MidspanForward,
+                &[CaseKind::Direct, CaseKind::Haproxy],
+            ),
+            (CaseKind::Thin, &[CaseKind::Direct]),
         ]
     };
-    let all = cases.iter().filter(|case| **case != Case::Midspan);
-    let of_midspan = all.map(|other| (Case::Midspan, *other));
+    let all = cases.iter().filter(|case| **case != CaseKind::Midspan);
+    let of_midspan = all.map(|other| (CaseKind::Midspan, *other));
     let of_others = others
         .iter()
         .flat_map(|(ours, others)| others.iter().map(|other| (*ours, *other)));
@@ -143,8 +160,8 @@ fn paired_ratios(
     flow: &Flow,
     index: usize,
     measurements: &[Measurement],
-    ours: Case,
-    other: Case,
+    ours: CaseKind,
+    other: CaseKind,
 ) -> Vec<f64> {
     let (ours, _) = runs_of(measurements, ours, index);
     let (theirs, _) = runs_of(measurements, other, index);
@@ -170,7 +187,11 @@ fn time_per_work(flow: &Flow, measured: &FlowMeasurement) -> Option<f64> {
 type Runs<'a> = Vec<(&'a Measurement, &'a FlowMeasurement)>;
 
 /// The valid runs of a flow under a case. If none is valid, the void runs, with a note.
-fn runs_of(measurements: &[Measurement], case: Case, flow: usize) -> (Runs<'_>, Option<String>) {
+fn runs_of(
+    measurements: &[Measurement],
+    case: CaseKind,
+    flow: usize,
+) -> (Runs<'_>, Option<String>) {
     let all = || {
         measurements
             .iter()
@@ -190,7 +211,7 @@ fn runs_of(measurements: &[Measurement], case: Case, flow: usize) -> (Runs<'_>, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Case::{Direct, Haproxy, Midspan, MidspanForward, Thin};
+    use crate::CaseKind::{Direct, Haproxy, Midspan, MidspanForward, Thin};
 
     #[test]
     fn midspan_is_compared_with_all_and_its_forward_kind_with_its_kind() {

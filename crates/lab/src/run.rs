@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
@@ -21,37 +22,18 @@ use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::proxies::midspan::Carried;
 use crate::proxies::thin::{self, ThinOptions};
-use crate::proxies::{Case, Forward, haproxy, midspan};
+use crate::proxies::{Forward, haproxy, midspan};
 use crate::supported;
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
 use crate::workload::{curl, iperf3, web_server};
-use crate::{LabError, Validity};
-
-/// What to measure.
-#[derive(Debug, Clone)]
-pub struct Plan {
-    /// The path.
-    pub path: Path,
-    /// The cases to compare.
-    pub cases: Vec<Case>,
-    /// How often each flow runs under each case.
-    pub repetitions: u32,
-    /// Time limit of one transfer.
-    pub limit: Duration,
-    /// Run `midspan thin` on each client's host, under every case. Under [`Case::Thin`] it runs
-    /// even if this is `None`, with its defaults.
-    pub thin: Option<ThinOptions>,
-    /// What the first flow of each run transfers before the run, through the same proxies. This
-    /// transfer is not measured; the proxies learn the path from it.
-    pub discarded: Option<Workload>,
-}
+use crate::{Case, CaseKind, LabError, Validity};
 
 /// The progress of a measurement, for display.
 #[derive(Debug, Clone, Copy)]
 pub enum Progress<'a> {
-    /// The network is ready.
+    /// The measurement begins.
     Ready {
         /// Number of runs that follow.
         runs: u64,
@@ -59,7 +41,7 @@ pub enum Progress<'a> {
     /// A run begins.
     Begin {
         /// The case.
-        case: Case,
+        case: &'a Case,
         /// The flow; `None` if all flows run together.
         flow: Option<&'a Flow>,
         /// The number of the repetition, from 0.
@@ -77,41 +59,62 @@ pub(crate) const ATTEMPTS: u32 = 3;
 /// satellite path.
 const REST: Duration = Duration::from_secs(2);
 
-/// Builds the network, runs every flow under every case (the cases alternate), and returns all
-/// measurements. A void run is repeated. If the third attempt is void, its measurement is returned
-/// nevertheless.
+/// Builds the network, runs every flow of every case (the cases alternate), and returns all
+/// measurements. Consecutive runs on one path use the same network. `repetitions` are the numbers
+/// of the repetitions, from 0. A void run is repeated. If the third attempt is void, its measurement
+/// is returned nevertheless.
 pub fn run(
-    plan: &Plan,
+    cases: &[Case],
+    repetitions: Range<u32>,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Measurement>, LabError> {
-    supported::check(&plan.path)?;
-    let lab = Lab::build(plan)?;
-    let groups = groups(&plan.path);
-    let runs = groups.len() as u64 * u64::from(plan.repetitions) * plan.cases.len() as u64;
-    progress(Progress::Ready { runs });
+    for case in cases {
+        supported::check(&case.path)?;
+    }
+    let runs: Vec<(&Case, Vec<usize>)> = alternating(cases);
+    let mut built: Option<Lab<'_>> = None;
+    let count = runs.len() as u64 * repetitions.clone().count() as u64;
+    progress(Progress::Ready { runs: count });
     let mut measurements = Vec::new();
-    for repetition in 0..plan.repetitions {
-        for group in &groups {
-            for &case in &plan.cases {
-                progress(Progress::Begin {
-                    case,
-                    flow: single(group).map(|index| &plan.path.flows[index]),
-                    repetition,
-                });
-                let mut measurement = lab.measure(case, group, repetition)?;
-                for _ in 1..ATTEMPTS {
-                    if measurement.validity.is_valid() {
-                        break;
-                    }
-                    progress(Progress::Again(&measurement.validity));
-                    measurement = lab.measure(case, group, repetition)?;
+    for repetition in repetitions {
+        for (case, group) in &runs {
+            let lab = match built.take() {
+                Some(same) if *same.path == case.path => built.insert(same),
+                // The network of another path ends before the next one begins.
+                other => {
+                    drop(other);
+                    built.insert(Lab::build(&case.path, cases)?)
                 }
-                progress(Progress::End(&measurement));
-                measurements.push(measurement);
+            };
+            progress(Progress::Begin {
+                case,
+                flow: single(group).map(|index| &case.path.flows[index]),
+                repetition,
+            });
+            let mut measurement = lab.measure(case, group, repetition)?;
+            for _ in 1..ATTEMPTS {
+                if measurement.validity.is_valid() {
+                    break;
+                }
+                progress(Progress::Again(&measurement.validity));
+                measurement = lab.measure(case, group, repetition)?;
             }
+            progress(Progress::End(&measurement));
+            measurements.push(measurement);
         }
     }
     Ok(measurements)
+}
+
+/// Each case with each of its groups of flows, the cases one after another for each group.
+fn alternating(cases: &[Case]) -> Vec<(&Case, Vec<usize>)> {
+    let mut runs = Vec::new();
+    let groups: Vec<_> = cases.iter().map(|case| groups(&case.path)).collect();
+    for place in 0..groups.iter().map(Vec::len).max().unwrap_or(0) {
+        let of_case = cases.iter().zip(&groups);
+        runs.extend(of_case.filter_map(|(case, groups)| Some((case, groups.get(place)?.clone()))));
+    }
+    runs
 }
 
 /// The groups of flows that run at the same time, by position in the path file.
@@ -132,7 +135,7 @@ fn single(group: &[usize]) -> Option<usize> {
 
 /// The network with its servers.
 struct Lab<'a> {
-    plan: &'a Plan,
+    path: &'a Path,
     topology: Topology,
     files: Files,
     // Dropped in this order: servers end before their files are removed.
@@ -141,14 +144,14 @@ struct Lab<'a> {
 }
 
 impl<'a> Lab<'a> {
-    fn build(plan: &'a Plan) -> Result<Self, LabError> {
-        let path = &plan.path;
+    /// The network of `path`, for those of `cases` that have this path.
+    fn build(path: &'a Path, cases: &[Case]) -> Result<Self, LabError> {
         let folder = tempfile::Builder::new()
             .prefix("midspan-lab-")
             .tempdir()
             .map_err(at(&std::env::temp_dir()))?;
         let topology = Topology::build(path)?;
-        let files = Files::write(folder.path().join("files"), &sizes(plan))?;
+        let files = Files::write(folder.path().join("files"), &sizes(path, cases))?;
         let bulk = path.flows.iter().any(|flow| {
             matches!(
                 flow.workload,
@@ -170,7 +173,7 @@ impl<'a> Lab<'a> {
             servers.push((web, bulk));
         }
         Ok(Self {
-            plan,
+            path,
             topology,
             files,
             _servers: servers,
@@ -181,16 +184,16 @@ impl<'a> Lab<'a> {
     /// One run of the flows `group` under `case`.
     fn measure(
         &self,
-        case: Case,
+        case: &Case,
         group: &[usize],
         repetition: u32,
     ) -> Result<Measurement, LabError> {
-        let path = &self.plan.path;
+        let path = self.path;
         self.set_proxy_routes(case)?;
         let proxies = self.start_proxies(case)?;
-        self.discard(case, group)?;
         // Every case of a repetition has the same losses; the next repetition has others.
         let seed = path.seed.wrapping_add(u64::from(repetition));
+        self.discard(case, group, seed)?;
         let load_before = other_load();
         let awake = Awake::begin();
         self.topology.reset_links(path, seed)?;
@@ -233,14 +236,14 @@ impl<'a> Lab<'a> {
         let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
         let timeouts = counted.iter().map(|node| node.timeouts).sum();
         drop(proxies);
-        let missed = match case {
-            Case::Direct | Case::Thin => Vec::new(),
+        let missed = match case.kind {
+            CaseKind::Direct | CaseKind::Thin => Vec::new(),
             _ => carried::missed(path, group, &counted),
         };
         let names = path.links.iter().map(|link| link.name.as_str());
         let validity = Validity::judge(names.zip(&links), load_before, stolen).with(missed);
         Ok(Measurement {
-            case,
+            case: case.kind,
             repetition,
             seed,
             flows,
@@ -256,28 +259,28 @@ impl<'a> Lab<'a> {
     }
 
     /// Runs the transfer that is not measured, over links with the same seed.
-    fn discard(&self, case: Case, group: &[usize]) -> Result<(), LabError> {
-        let (Some(workload), Some(&index)) = (self.plan.discarded, group.first()) else {
+    fn discard(&self, case: &Case, group: &[usize], seed: u64) -> Result<(), LabError> {
+        let (Some(workload), Some(&index)) = (case.discarded, group.first()) else {
             return Ok(());
         };
-        let path = &self.plan.path;
+        let path = self.path;
         let flow = Flow {
             workload,
             start: TimeSpan::ZERO,
             ..path.flows[index].clone()
         };
-        self.topology.reset_links(path, path.seed)?;
+        self.topology.reset_links(path, seed)?;
         self.run_flow(case, index, &flow)?;
         thread::sleep(REST);
         Ok(())
     }
 
-    fn run_flow(&self, case: Case, index: usize, flow: &Flow) -> Result<FlowResult, LabError> {
+    fn run_flow(&self, case: &Case, index: usize, flow: &Flow) -> Result<FlowResult, LabError> {
         thread::sleep(flow.start.into());
         let client = self.topology.node(flow.from);
         let web = self.target(case, flow, Service::Web);
         let bulk = self.target(case, flow, Service::Bulk);
-        let limit = self.plan.limit;
+        let limit = case.limit();
         let scratch = self.folder.path().join(format!("flow-{index}"));
         fs::create_dir_all(&scratch).map_err(at(&scratch))?;
         Ok(match flow.workload {
@@ -323,10 +326,10 @@ impl<'a> Lab<'a> {
 
     /// The address to which a flow's client connects: the server's or, in a forward case, the first
     /// proxy's.
-    fn target(&self, case: Case, flow: &Flow, service: Service) -> SocketAddr {
-        let first = self.plan.path.proxies_of(flow).first().copied();
+    fn target(&self, case: &Case, flow: &Flow, service: Service) -> SocketAddr {
+        let first = self.path.proxies_of(flow).first().copied();
         match first {
-            Some(proxy) if case.is_forward() => {
+            Some(proxy) if case.kind.is_forward() => {
                 SocketAddr::new(self.topology.address(proxy), listen_port(flow.to, service))
             }
             _ => SocketAddr::new(self.topology.address(flow.to), service.port()),
@@ -337,8 +340,8 @@ impl<'a> Lab<'a> {
     /// server.
     fn forwards(&self, proxy: NodeIndex) -> Vec<Forward> {
         let mut forwards: Vec<Forward> = Vec::new();
-        for flow in &self.plan.path.flows {
-            let proxies = self.plan.path.proxies_of(flow);
+        for flow in &self.path.flows {
+            let proxies = self.path.proxies_of(flow);
             let Some(place) = proxies.iter().position(|node| *node == proxy) else {
                 continue;
             };
@@ -362,7 +365,7 @@ impl<'a> Lab<'a> {
 
     /// The interfaces of a proxy at which its clients' connections arrive.
     fn client_interfaces(&self, proxy: NodeIndex) -> Vec<String> {
-        let path = &self.plan.path;
+        let path = self.path;
         let links: BTreeSet<_> = path
             .flows
             .iter()
@@ -372,9 +375,9 @@ impl<'a> Lab<'a> {
         links.into_iter().map(interface).collect()
     }
 
-    fn start_proxies(&self, case: Case) -> Result<Vec<Program>, LabError> {
+    fn start_proxies(&self, case: &Case) -> Result<Vec<Program>, LabError> {
         let mut running = Vec::new();
-        for (index, settings) in self.plan.path.proxies() {
+        for (index, settings) in self.path.proxies() {
             let forwards = self.forwards(index);
             if forwards.is_empty() {
                 continue;
@@ -382,25 +385,25 @@ impl<'a> Lab<'a> {
             let node = self.topology.node(index);
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
-            let carried = match case {
-                Case::Direct | Case::Thin => continue,
-                Case::Haproxy => {
+            let carried = match case.kind {
+                CaseKind::Direct | CaseKind::Thin => continue,
+                CaseKind::Haproxy => {
                     running.push(haproxy::start(node, &forwards, &folder)?);
                     continue;
                 }
-                Case::Midspan => {
+                CaseKind::Midspan => {
                     Carried::Interfaces(self.client_interfaces(index), Handshake::EndToEnd)
                 }
-                Case::MidspanEarly => {
+                CaseKind::MidspanEarly => {
                     Carried::Interfaces(self.client_interfaces(index), Handshake::Early)
                 }
-                Case::MidspanForward => Carried::Forwards(forwards),
+                CaseKind::MidspanForward => Carried::Forwards(forwards),
             };
             let proxy = midspan::start(node, &carried, settings, &folder)?;
             running.push(proxy);
         }
-        let default = (case == Case::Thin).then(ThinOptions::default);
-        if let Some(options) = self.plan.thin.or(default) {
+        let default = (case.kind == CaseKind::Thin).then(ThinOptions::default);
+        if let Some(options) = case.thin.or(default) {
             for (index, interface) in self.client_uplinks() {
                 let folder = self.folder.path().join(format!("client-{}", index.0));
                 fs::create_dir_all(&folder).map_err(at(&folder))?;
@@ -413,7 +416,7 @@ impl<'a> Lab<'a> {
 
     /// The clients, each with the interface by which it reaches its servers.
     fn client_uplinks(&self) -> BTreeSet<(NodeIndex, String)> {
-        let path = &self.plan.path;
+        let path = self.path;
         path.flows
             .iter()
             .filter_map(|flow| {
@@ -425,11 +428,11 @@ impl<'a> Lab<'a> {
 
     /// HAProxy gets from its node's routes the settings that Midspan gets from its configuration;
     /// otherwise the comparison would be unfair.
-    fn set_proxy_routes(&self, case: Case) -> Result<(), LabError> {
-        let path = &self.plan.path;
+    fn set_proxy_routes(&self, case: &Case) -> Result<(), LabError> {
+        let path = self.path;
         for (index, settings) in path.proxies() {
             self.topology.set_routes(path, index, |destination| {
-                if case == Case::Haproxy {
+                if case.kind == CaseKind::Haproxy {
                     leg_metrics(self.leg_towards(index, destination, settings))
                 } else {
                     RouteMetrics::default()
@@ -447,7 +450,7 @@ impl<'a> Lab<'a> {
         destination: NodeIndex,
         settings: &'s ProxySettings,
     ) -> &'s LegSettings {
-        let path = &self.plan.path;
+        let path = self.path;
         let link = path.next_hop(proxy, destination).map(|hop| hop.link);
         let towards_client = path.flows.iter().any(|flow| {
             path.proxies_of(flow).contains(&proxy)
@@ -501,11 +504,12 @@ fn listen_port(server: NodeIndex, service: Service) -> u16 {
     FIRST + 2 * place + u16::from(service == Service::Bulk)
 }
 
-/// The sizes of all files that the plan needs.
-fn sizes(plan: &Plan) -> BTreeSet<u64> {
-    let flows = plan.path.flows.iter().map(|flow| flow.workload);
+/// The sizes of all files that those of `cases` with this path need.
+fn sizes(path: &Path, cases: &[Case]) -> BTreeSet<u64> {
+    let flows = path.flows.iter().map(|flow| flow.workload);
+    let here = cases.iter().filter(|case| case.path == *path);
     flows
-        .chain(plan.discarded)
+        .chain(here.filter_map(|case| case.discarded))
         .filter_map(|workload| match workload {
             Workload::Download { size }
             | Workload::Upload { size }
@@ -514,4 +518,47 @@ fn sizes(plan: &Plan) -> BTreeSet<u64> {
             Workload::BulkDownload { .. } | Workload::BulkUpload { .. } => None,
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use midspan_document::Source;
+
+    use super::*;
+
+    #[test]
+    fn the_cases_alternate_for_each_flow_and_for_flows_that_run_together() {
+        let text = "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[link]]\nname = \"wire\"\n\
+                    between = [\"a\", \"b\"]\n";
+        let flow = |name| {
+            format!(
+                "[[flow]]\nname = \"{name}\"\nfrom = \"a\"\nto = \"b\"\nworkload = \"download\"\n\
+                 size = \"1 MB\"\n"
+            )
+        };
+        let text = format!("{text}{}{}", flow("one"), flow("two"));
+        let path = Path::read(&Source::new("wire", text)).unwrap();
+        let kinds = [CaseKind::Direct, CaseKind::Midspan];
+        let mut cases = Case::of_kinds(&kinds, &path, Duration::from_secs(1));
+        let order = |cases: &[Case]| {
+            let runs = alternating(cases);
+            let of = |(case, flows): &(&Case, Vec<usize>)| (case.name, flows.clone());
+            runs.iter().map(of).collect::<Vec<_>>()
+        };
+        let by_turns = [
+            ("direct", vec![0]),
+            ("midspan", vec![0]),
+            ("direct", vec![1]),
+            ("midspan", vec![1]),
+        ];
+        assert_eq!(order(&cases), by_turns);
+        cases[1].path.order = Order::Together;
+        let mixed = [
+            ("direct", vec![0]),
+            ("midspan", vec![0, 1]),
+            ("direct", vec![1]),
+        ];
+        assert_eq!(order(&cases), mixed);
+        assert_eq!(order(&[]), []);
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use midspan_lab::Case;
+use midspan_lab::CaseKind;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
 
@@ -167,7 +167,7 @@ pub struct LabRunOptions {
     /// as with HAProxy; for kernels that cannot intercept, and as the fair comparison with HAProxy.
     /// thin: plain routing, and `midspan thin` on the clients' hosts.
     #[arg(long, value_delimiter = ',', default_value = "direct,midspan")]
-    pub cases: Vec<Case>,
+    pub cases: Vec<CaseKind>,
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use midspan_lab::Measurement;
 use midspan_lab::emulator::BIN;
-use midspan_lab::results::case_name;
-use midspan_lab::{Measurement, Plan};
+use midspan_lab::results::{case_name, cases};
 use midspan_link::QueueLimit;
-use midspan_path::{Flow, Link, NodeKind};
+use midspan_path::{Flow, Link, NodeKind, Path};
 use midspan_records::Records;
 use midspan_report::{
     Axis, BarPlot, Content, DirectionPicture, Fact, LinePlot, LinkPicture, Method, NodePicture,
@@ -16,8 +16,8 @@ use midspan_units::{TimeSpan, number};
 
 /// The results of a lab run.
 pub struct Presentation<'a> {
-    /// The plan.
-    pub plan: &'a Plan,
+    /// The path.
+    pub path: &'a Path,
     /// The report's title.
     pub title: &'a str,
     /// The measurements.
@@ -87,7 +87,6 @@ impl Presentation<'_> {
                    data sent again included."
                     .into(),
             content: self
-                .plan
                 .path
                 .flows
                 .iter()
@@ -107,7 +106,8 @@ impl Presentation<'_> {
 
     /// The proxies, and how to read the table.
     fn what_was_done(&self) -> String {
-        let cases = self.plan.cases.iter().map(|case| case.description());
+        let cases = cases(self.measurements).into_iter();
+        let cases = cases.map(|case| case.description());
         let how = "Medians over the repetitions; the least and the greatest value in brackets.";
         cases.chain([how]).collect::<Vec<_>>().join(" ")
     }
@@ -120,7 +120,6 @@ impl Presentation<'_> {
             .filter(|run| run.repetition == 0 && run.flows.iter().any(|f| f.flow == index))
             .map(|run| {
                 let points = self
-                    .plan
                     .path
                     .data_way(flow)
                     .last()
@@ -143,7 +142,7 @@ impl Presentation<'_> {
 
     /// The path of the first flow.
     fn picture(&self) -> Option<PathPicture> {
-        let path = &self.plan.path;
+        let path = self.path;
         let flow = path.flows.first()?;
         let way = path.way(flow.from, flow.to);
         let indices = std::iter::once(flow.from).chain(way.iter().map(|hop| hop.node));
@@ -190,7 +189,9 @@ impl Presentation<'_> {
             .filter(|run| !run.validity.is_valid())
             .map(|run| run.validity.to_string())
             .collect();
-        let cases: Vec<String> = self.plan.cases.iter().map(ToString::to_string).collect();
+        let cases = cases(self.measurements);
+        let cases: Vec<&str> = cases.iter().map(|case| case.name()).collect();
+        let repetitions = self.measurements.iter().map(|run| run.repetition + 1);
         Method {
             validity: if void.is_empty() {
                 Validity::Valid
@@ -199,8 +200,8 @@ impl Presentation<'_> {
             },
             facts: vec![
                 Fact::new("kernel", kernel()),
-                Fact::new("seed of the first repetition", self.plan.path.seed),
-                Fact::new("repetitions", self.plan.repetitions),
+                Fact::new("seed of the first repetition", self.path.seed),
+                Fact::new("repetitions", repetitions.max().unwrap_or(0)),
                 Fact::new("cases, alternating", cases.join(", ")),
             ],
             notes: vec![

@@ -1,6 +1,6 @@
 //! A path by analysis, in the simulator and in the lab, side by side.
 
-use midspan_lab::Case;
+use midspan_lab::CaseKind;
 use midspan_lab::results::case_name;
 use midspan_path::{Flow, Order, Path, Workload};
 use midspan_plan::{Answer, DataPath, PlanError};
@@ -43,7 +43,7 @@ impl Comparison {
     pub fn new(
         path: &Path,
         flow: &Flow,
-        case: Case,
+        case: CaseKind,
         repetitions: u32,
         lab: &[Record],
     ) -> Result<Self, PlanError> {
@@ -131,9 +131,9 @@ impl Comparison {
 }
 
 /// Completion time of one file, or throughput of bulk data; `None` for other workloads.
-fn analysed(path: &Path, flow: &Flow, case: Case) -> Result<Option<f64>, PlanError> {
+fn analysed(path: &Path, flow: &Flow, case: CaseKind) -> Result<Option<f64>, PlanError> {
     let data_path = DataPath::of_flow(path, flow)?;
-    let proxies = if case == Case::Direct {
+    let proxies = if case == CaseKind::Direct {
         &[][..]
     } else {
         &data_path.proxies
@@ -151,7 +151,7 @@ fn analysed(path: &Path, flow: &Flow, case: Case) -> Result<Option<f64>, PlanErr
 fn simulated(
     path: &Path,
     flow: &Flow,
-    case: Case,
+    case: CaseKind,
     repetitions: u32,
 ) -> Result<Option<Spread>, String> {
     let mut alone = path.clone();
@@ -160,9 +160,14 @@ fn simulated(
         ..flow.clone()
     }];
     alone.order = Order::InTurn;
-    simulations(&alone, case != Case::Direct, repetitions, compared(flow))
-        .map(|values| Spread::of(&values))
-        .map_err(|error| error.to_string())
+    simulations(
+        &alone,
+        case != CaseKind::Direct,
+        repetitions,
+        compared(flow),
+    )
+    .map(|values| Spread::of(&values))
+    .map_err(|error| error.to_string())
 }
 
 /// What the simulator measures of a quantity of all flows of a path, with the seeds of the lab's

@@ -1,7 +1,7 @@
 //! The papers.
 
 use crate::figure::Figure;
-use crate::laboratory::{self, LabEffort, LabPlan, LaboratoryError};
+use crate::laboratory::{self, LabEffort, LaboratoryError, Point};
 use crate::{bhole, hasegawa, maki, shikama, tam};
 
 /// A paper by its short name.
@@ -72,11 +72,11 @@ impl Paper {
     ///
     /// # Errors
     /// The lab does not have the item.
-    pub fn lab_plan(self, effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
+    pub fn lab_points(self, effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
         let mut points = Vec::new();
         for lab in self.figures().iter().filter_map(|figure| figure.lab) {
             points.extend(lab(effort.extent)?);
         }
-        laboratory::wanted(LabPlan::of(points), self.name(), effort)
+        laboratory::wanted(points, self.name(), effort)
     }
 }

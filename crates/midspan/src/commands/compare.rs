@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use midspan_lab::{Case, Plan as LabPlan, flow_records};
+use midspan_lab::{Case, CaseKind, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::{Record, Records};
@@ -30,8 +30,8 @@ pub fn compare(options: &CompareOptions) -> Outcome {
     };
     let mut rows = Vec::new();
     for flow in &path.flows {
-        for case in [Case::Direct, Case::Midspan] {
-            if case == Case::Midspan && path.proxies_of(flow).is_empty() {
+        for case in [CaseKind::Direct, CaseKind::Midspan] {
+            if case == CaseKind::Midspan && path.proxies_of(flow).is_empty() {
                 continue;
             }
             rows.push(
@@ -52,23 +52,16 @@ pub fn compare(options: &CompareOptions) -> Outcome {
 
 /// The lab's results, and whether every run was valid.
 fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bool)> {
-    let cases = if path.proxies().next().is_some() {
-        vec![Case::Direct, Case::Midspan]
+    let kinds = if path.proxies().next().is_some() {
+        vec![CaseKind::Direct, CaseKind::Midspan]
     } else {
-        vec![Case::Direct]
+        vec![CaseKind::Direct]
     };
-    let plan = LabPlan {
-        path: path.clone(),
-        cases,
-        repetitions: options.repetitions,
-        limit: Duration::from_secs(options.limit),
-        thin: None,
-        discarded: None,
-    };
+    let cases = Case::of_kinds(&kinds, path, Duration::from_secs(options.limit));
     namespace::isolate().into_diagnostic()?;
-    let measurements = run_with_progress(&plan)?;
+    let measurements = run_with_progress(path, &cases, options.repetitions)?;
     let valid = measurements.iter().all(|run| run.validity.is_valid());
-    Ok((flow_records(&plan, &measurements), valid))
+    Ok((flow_records(path, &measurements), valid))
 }
 
 fn table(path: &Path, rows: &[Comparison]) -> Table {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use midspan_lab::{Case, Plan};
+use midspan_lab::{Case, CaseKind};
 use midspan_path::Path;
 
 use super::{Outcome, lab};
@@ -12,25 +12,21 @@ use crate::printing;
 /// Downloads over the built-in GEO path, end to end and through Midspan.
 pub fn demo(options: &DemoOptions) -> Outcome {
     let midspan = if options.forward {
-        Case::MidspanForward
+        CaseKind::MidspanForward
     } else {
-        Case::Midspan
+        CaseKind::Midspan
     };
-    let cases = vec![Case::Direct, midspan];
+    let kinds = [CaseKind::Direct, midspan];
     printing::note("A satellite path of network namespaces, a real web server, real downloads.");
-    for case in &cases {
-        printing::note(format_args!("  {}", case.description()));
+    for kind in kinds {
+        printing::note(format_args!("  {}", kind.description()));
     }
-    let plan = Plan {
-        path: Path::load("geo")?,
-        cases,
-        repetitions: options.repetitions,
-        limit: Duration::from_secs(120),
-        thin: None,
-        discarded: None,
-    };
+    let path = Path::load("geo")?;
+    let cases = Case::of_kinds(&kinds, &path, Duration::from_secs(120));
     lab::measure(
-        &plan,
+        &path,
+        &cases,
+        options.repetitions,
         "Downloads over a GEO satellite path, end to end and through Midspan",
         None,
         Some(&options.html),

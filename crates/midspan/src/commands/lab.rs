@@ -3,7 +3,7 @@
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use midspan_lab::{Measurement, Plan, Progress, comparison_records, flow_records};
+use midspan_lab::{Case, Measurement, Progress, comparison_records, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::Records;
@@ -25,17 +25,13 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
         path.seed = seed;
     }
     choose_flows(&mut path, &options.flows)?;
-    let plan = Plan {
-        path,
-        cases: options.cases.clone(),
-        repetitions: options.repetitions,
-        limit: Duration::from_secs(options.limit),
-        thin: None,
-        discarded: None,
-    };
-    let title = format!("Flows over the path \"{}\"", plan.path.name);
+    let limit = Duration::from_secs(options.limit);
+    let cases = Case::of_kinds(&options.cases, &path, limit);
+    let title = format!("Flows over the path \"{}\"", path.name);
     measure(
-        &plan,
+        &path,
+        &cases,
+        options.repetitions,
         &title,
         options.at_most,
         options.html.as_deref(),
@@ -43,18 +39,20 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
     )
 }
 
-/// Measures, prints, writes the report.
+/// Measures the cases of a path, prints, writes the report.
 pub fn measure(
-    plan: &Plan,
+    path: &Path,
+    cases: &[Case],
+    repetitions: u32,
     title: &str,
     at_most: Option<f64>,
     html: Option<&FilePath>,
     json: bool,
 ) -> Outcome {
     namespace::isolate().into_diagnostic()?;
-    let measurements = run_with_progress(plan)?;
-    let flows = flow_records(plan, &measurements);
-    let comparisons = comparison_records(plan, &measurements, at_most);
+    let measurements = run_with_progress(path, cases, repetitions)?;
+    let flows = flow_records(path, &measurements);
+    let comparisons = comparison_records(path, &measurements, at_most);
     let records = Records {
         records: flows.iter().chain(&comparisons).cloned().collect(),
     };
@@ -69,7 +67,7 @@ pub fn measure(
     }
     if let Some(file) = html {
         let presentation = Presentation {
-            plan,
+            path,
             title,
             measurements: &measurements,
             records: &records,
@@ -84,13 +82,15 @@ pub fn measure(
     Ok(valid && records.all_ok())
 }
 
-pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
+/// Measures the cases of a path, and shows the progress.
+pub fn run_with_progress(
+    path: &Path,
+    cases: &[Case],
+    repetitions: u32,
+) -> miette::Result<Vec<Measurement>> {
     let mut bar = None;
-    printing::note(format_args!(
-        "setting up the network of \"{}\"",
-        plan.path.name
-    ));
-    let measurements = midspan_lab::run(plan, &mut |progress| match progress {
+    printing::note(format_args!("setting up the network of \"{}\"", path.name));
+    let measurements = midspan_lab::run(cases, 0..repetitions, &mut |progress| match progress {
         Progress::Ready { runs } => bar = Some(Bar::new(runs)),
         Progress::Begin {
             case,
@@ -99,7 +99,11 @@ pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
         } => {
             let flow = flow.map_or("all flows", |flow| flow.name.as_str());
             if let Some(bar) = &bar {
-                bar.next(&format!("{flow} {case}, repetition {}", repetition + 1));
+                bar.next(&format!(
+                    "{flow} {}, repetition {}",
+                    case.name,
+                    repetition + 1
+                ));
             }
         }
         Progress::Again(validity) => {
@@ -109,7 +113,7 @@ pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
         }
         Progress::End(run) => {
             if let Some(bar) = &bar {
-                bar.say(&line_of(plan, run));
+                bar.say(&line_of(path, run));
             }
         }
     });
@@ -120,12 +124,12 @@ pub fn run_with_progress(plan: &Plan) -> miette::Result<Vec<Measurement>> {
 }
 
 /// One line for a run that has ended.
-fn line_of(plan: &Plan, run: &Measurement) -> String {
+fn line_of(path: &Path, run: &Measurement) -> String {
     let results: Vec<String> = run
         .flows
         .iter()
         .map(|measured| {
-            let flow = &plan.path.flows[measured.flow];
+            let flow = &path.flows[measured.flow];
             let figure = match (measured.completion(), measured.goodput(flow)) {
                 (Some(time), _) => midspan_report::units::format(time.as_seconds(), "s"),
                 (None, goodput) => {

@@ -5,7 +5,7 @@ use midspan_records::{By, Record, Records};
 use midspan_report::units::format_with_spread;
 use midspan_report::{Alignment, Cell, Table, stdout_width};
 use midspan_reproduce::laboratory::{
-    Judged, LabEffort, LabPlan, Laboratory, Metric, real_paths as planned,
+    Judged, LabEffort, Laboratory, Metric, Point, real_paths as points_of,
 };
 use miette::IntoDiagnostic;
 
@@ -26,16 +26,16 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         // There is no simulation for comparison.
         threads: 1,
     };
-    let plan = planned(&effort).into_diagnostic()?;
+    let points = points_of(&effort).into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
-        plan,
+        points,
         figures,
         judged,
         runs,
         void,
-    } = measure(plan, &effort)?;
+    } = measure(points, &effort)?;
     let records = Records {
         records: figures.records,
     };
@@ -43,7 +43,7 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         printing::line(records.to_json());
     } else {
         let width = stdout_width();
-        printing::text(times(&plan, &records.records).to_text(width));
+        printing::text(times(&points, &records.records).to_text(width));
         if !judged.is_empty() {
             printing::text(format_args!("\n{}", targets(&judged).to_text(width)));
         }
@@ -54,12 +54,12 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
 }
 
 /// Completion times: a row for each transfer on a path, a column for each case.
-fn times(plan: &LabPlan, records: &[Record]) -> Table {
+fn times(points: &[Point], records: &[Record]) -> Table {
     let mut table = Table::new("Completion times (s): medians, with the least and the greatest");
     let mut cases: Vec<&str> = Vec::new();
-    for arm in plan.points.iter().flat_map(|point| &point.arms) {
-        if !cases.contains(&arm.name) {
-            cases.push(arm.name);
+    for case in points.iter().flat_map(|point| &point.cases) {
+        if !cases.contains(&case.name) {
+            cases.push(case.name);
         }
     }
     table.add_column("path and transfer", Alignment::Left);
@@ -67,7 +67,7 @@ fn times(plan: &LabPlan, records: &[Record]) -> Table {
         table.add_column(case, Alignment::Right);
     }
     let quantity = Metric::Completion.quantity().name;
-    for point in &plan.points {
+    for point in points {
         let mut row = vec![Cell::new(&point.name)];
         for case in &cases {
             let name = format!("{}, {case}", point.name);
@@ -113,9 +113,9 @@ fn targets(judged: &[Judged]) -> Table {
         let said = &one.statement;
         let others = said.against.join(" or ");
         let what = if others.is_empty() {
-            format!("{}: {}", said.arm, said.metric.quantity().name)
+            format!("{}: {}", said.case, said.metric.quantity().name)
         } else {
-            format!("{} / {others}", said.arm)
+            format!("{} / {others}", said.case)
         };
         let asked = said
             .bound

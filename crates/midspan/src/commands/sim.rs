@@ -3,7 +3,7 @@
 mod traces;
 
 use midspan_document::Sweep;
-use midspan_lab::Case;
+use midspan_lab::CaseKind;
 use midspan_records::{By, Record, Records, statistics};
 use midspan_report::{pivot, stdout_width};
 use midspan_sweep::{Plan, Row};
@@ -62,8 +62,12 @@ pub fn sim(options: &SimOptions) -> Outcome {
     Ok(true)
 }
 
-const fn case_of(proxies: bool) -> Case {
-    if proxies { Case::Midspan } else { Case::Direct }
+const fn case_of(proxies: bool) -> CaseKind {
+    if proxies {
+        CaseKind::Midspan
+    } else {
+        CaseKind::Direct
+    }
 }
 
 /// One quantity at one point: the mean over the repetitions with its 95 % interval.

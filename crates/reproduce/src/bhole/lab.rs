@@ -3,8 +3,8 @@
 
 use super::conditions::{BUFFERS, FIGURE_9, PLACES, PLAIN_4, PLAIN_6, PROXIES, Row};
 use super::conditions::{TABLE_4, TABLES_5_AND_6};
-use crate::laboratory::plan::JUDGED;
-use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Point, Statement};
+use crate::laboratory::point::JUDGED;
+use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Point, Statement};
 use crate::run::number;
 
 const DIRECT: &str = "no proxy";
@@ -35,10 +35,10 @@ pub(super) fn table_4(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         Extent::Normal => !matches!(place.0, 3 | 5),
         Extent::Full => true,
     };
-    let mut arms = vec![direct(TABLE_4, seconds)?];
+    let mut cases = vec![direct(TABLE_4, seconds)?];
     let mut statements = Vec::new();
     for &(hops, name, packets) in PLACES.iter().filter(is_wanted) {
-        arms.push(split(TABLE_4, name, &[hops], None, seconds)?);
+        cases.push(split(TABLE_4, name, &[hops], None, seconds)?);
         let gain = Statement::new(Metric::Goodput, name, &[DIRECT]);
         let paper = number(packets) / number(PLAIN_4);
         statements.push(gain.with_paper(paper).at_least(1.0));
@@ -49,24 +49,24 @@ pub(super) fn table_4(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(vec![Point {
         item: "table 4",
         name: "8 hops of 10 Mbit/s and 5 ms, by place".to_owned(),
-        place: None,
-        arms,
+        cases,
         repetitions,
         statements,
+        ..Point::default()
     }])
 }
 
 /// Table 6, the part that the paper prints.
 pub(super) fn table_6(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let (seconds, repetitions) = effort(extent);
-    let mut arms = vec![direct(TABLES_5_AND_6, seconds)?];
+    let mut cases = vec![direct(TABLES_5_AND_6, seconds)?];
     let mut statements = Vec::new();
     let mut last = None;
     for (name, (packets, printed)) in BUFFER_NAMES.into_iter().zip(BUFFERS) {
         if extent == Extent::Quick && packets != 40 {
             continue;
         }
-        arms.push(split(TABLES_5_AND_6, name, &[4], Some(packets), seconds)?);
+        cases.push(split(TABLES_5_AND_6, name, &[4], Some(packets), seconds)?);
         let mut gain = Statement::new(Metric::Goodput, name, &[DIRECT]);
         if let Some(printed) = printed {
             gain = gain.with_paper(number(printed) / number(PLAIN_6));
@@ -82,24 +82,24 @@ pub(super) fn table_6(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(vec![Point {
         item: "table 6",
         name: "8 hops of 10 Mbit/s and 8 ms, by buffer".to_owned(),
-        place: None,
-        arms,
+        cases,
         repetitions,
         statements,
+        ..Point::default()
     }])
 }
 
 /// Fig. 9.
 pub(super) fn figure_9(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let (seconds, repetitions) = effort(extent);
-    let mut arms = vec![direct(FIGURE_9, seconds)?];
+    let mut cases = vec![direct(FIGURE_9, seconds)?];
     let mut statements = Vec::new();
     let mut fewer = DIRECT;
     for (name, proxies) in COUNT_NAMES.into_iter().zip(&PROXIES[1..]) {
         if extent == Extent::Quick && proxies.len() == 2 {
             continue;
         }
-        arms.push(split(FIGURE_9, name, proxies, None, seconds)?);
+        cases.push(split(FIGURE_9, name, proxies, None, seconds)?);
         // In the paper, each additional proxy is better. With a full link that is not possible.
         let more = Statement::new(Metric::Goodput, name, &[fewer]);
         statements.push(more.at_least(0.99));
@@ -108,10 +108,10 @@ pub(super) fn figure_9(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(vec![Point {
         item: "figure 9",
         name: "14 hops of 5 Mbit/s and 2 ms, by proxies".to_owned(),
-        place: None,
-        arms,
+        cases,
         repetitions,
         statements,
+        ..Point::default()
     }])
 }
 
@@ -119,9 +119,9 @@ fn duration(seconds: u32) -> String {
     format!("flow.ftp.duration={seconds} s")
 }
 
-fn direct(row: Row, seconds: u32) -> Result<Arm, LaboratoryError> {
+fn direct(row: Row, seconds: u32) -> Result<Case, LaboratoryError> {
     let path = row.path(&[], &[duration(seconds)])?;
-    Ok(Arm::direct(DIRECT, path, f64::from(seconds)))
+    Ok(Case::direct(DIRECT, path, f64::from(seconds)))
 }
 
 /// With proxies after these numbers of links from the sender, each with a send buffer of `buffer`
@@ -132,7 +132,7 @@ fn split(
     proxies: &[u32],
     buffer: Option<u32>,
     seconds: u32,
-) -> Result<Arm, LaboratoryError> {
+) -> Result<Case, LaboratoryError> {
     let mut changes = vec![duration(seconds)];
     if let Some(packets) = buffer {
         // A kernel counts its own overhead for a packet as part of the buffer. The overhead is
@@ -142,5 +142,5 @@ fn split(
         changes.extend(proxies.iter().map(of));
     }
     let path = row.path(proxies, &changes)?;
-    Ok(Arm::midspan(name, path, f64::from(seconds)))
+    Ok(Case::midspan(name, path, f64::from(seconds)))
 }

@@ -4,8 +4,8 @@
 use midspan_path::{NodeKind, Path};
 
 use super::network;
-use crate::laboratory::plan::{SHOWN, expected, repetitions};
-use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
+use crate::laboratory::point::{SHOWN, expected, repetitions};
+use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 /// Downstream rate in kbit/s.
 const DOWN: f64 = 8000.0;
@@ -92,7 +92,7 @@ fn without_delay(
         megabytes,
         access: Vec::new(),
     };
-    let mut arms = Vec::new();
+    let mut cases = Vec::new();
     for (name, size) in SIZES {
         testbed.access = vec![format!("oversized_segments={size}")];
         // In a short queue ACKs are lost, and the sender needs fewer of them.
@@ -102,12 +102,8 @@ fn without_delay(
             (_, FIXED) => 8.0,
             _ => 16.0,
         };
-        let arm = Arm::midspan(name, testbed.path()?, testbed.seconds(factor));
-        arms.push(if name == NORMAL && up == 32 {
-            arm.with_paper(PAPER_NORMAL)
-        } else {
-            arm
-        });
+        let seconds = testbed.seconds(factor);
+        cases.push(Case::midspan(name, testbed.path()?, seconds));
     }
     let mut statements = Vec::new();
     for oversized in [AUTO, FIXED] {
@@ -141,9 +137,14 @@ fn without_delay(
             format!("queue of {queue}, no delay{window}"),
             f64::from(up),
         )),
-        arms,
+        cases,
         repetitions: repetitions(judged, extent),
+        printed: (up == 32)
+            .then_some((NORMAL, PAPER_NORMAL))
+            .into_iter()
+            .collect(),
         statements,
+        ..Point::default()
     })
 }
 
@@ -169,10 +170,10 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         // after slow start.
         let slow: f64 = 10e6 / 63_712.0 * 0.5;
         let fast = testbed(false, "off").seconds(2.0) + 3.0;
-        let arms = vec![
-            Arm::midspan(SMALL_WINDOW, testbed(true, "off").path()?, slow.max(fast)),
-            Arm::midspan(AHEAD, testbed(true, "524280 B").path()?, fast),
-            Arm::midspan(WSO, testbed(false, "wso").path()?, fast),
+        let cases = vec![
+            Case::midspan(SMALL_WINDOW, testbed(true, "off").path()?, slow.max(fast)),
+            Case::midspan(AHEAD, testbed(true, "524280 B").path()?, fast),
+            Case::midspan(WSO, testbed(false, "wso").path()?, fast),
         ];
         let gain = Statement::new(Metric::Goodput, AHEAD, &[SMALL_WINDOW]);
         points.push(Point {
@@ -182,13 +183,14 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
                 "round trip of 500 ms, normal segments".to_owned(),
                 f64::from(up),
             )),
-            arms,
+            cases,
             repetitions: repetitions(extent == Extent::Full, extent),
             statements: vec![
                 if up == 128 { gain.at_least(4.0) } else { gain },
                 // The paper: "5–9 % faster than WSO for client 2" with oversized segments.
                 Statement::new(Metric::Goodput, AHEAD, &[WSO]),
             ],
+            ..Point::default()
         });
     }
     Ok(points)
@@ -196,7 +198,7 @@ fn figure_10(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
 
 /// Each segment size with each treatment of the window, over 500 ms.
 fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
-    const ARMS: [(&str, &str, &str, bool); 6] = [
+    const CASES: [(&str, &str, &str, bool); 6] = [
         ("wso, normal segments", "off", "wso", false),
         ("wso, oversized segments, auto", "auto", "wso", false),
         (
@@ -217,8 +219,8 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
     let mut points = Vec::new();
     for queue in [20, 200] {
         for up in [128, 64, 32, 16, 8] {
-            let mut arms = Vec::new();
-            for (name, size, ahead, window) in ARMS {
+            let mut cases = Vec::new();
+            for (name, size, ahead, window) in CASES {
                 let testbed = Testbed {
                     up,
                     queue,
@@ -232,7 +234,7 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
                 };
                 let factor = if size == "off" { 2.0 } else { 8.0 };
                 let seconds = testbed.seconds(factor) + 3.0;
-                arms.push(Arm::midspan(name, testbed.path()?, seconds));
+                cases.push(Case::midspan(name, testbed.path()?, seconds));
             }
             let auto = "ahead, oversized segments, auto";
             let rival = "wso, oversized segments, auto";
@@ -243,9 +245,10 @@ fn whole_grid() -> Result<Vec<Point>, LaboratoryError> {
                     format!("round trip of 500 ms, queue of {queue}"),
                     f64::from(up),
                 )),
-                arms,
+                cases,
                 repetitions: SHOWN,
                 statements: vec![Statement::new(Metric::Goodput, auto, &[rival])],
+                ..Point::default()
             });
         }
     }
@@ -274,16 +277,16 @@ pub(super) fn geo(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         points.push(Point {
             item: "geo-ahead",
             name: format!("20/2 Mbit/s, 600 ms, {flow}"),
-            place: None,
-            arms: vec![
-                Arm::midspan(NOT, normal, without),
-                Arm::midspan(SENDING, ahead, bound),
+            cases: vec![
+                Case::midspan(NOT, normal, without),
+                Case::midspan(SENDING, ahead, bound),
             ],
             repetitions: repetitions(true, extent),
             statements: vec![
                 Statement::new(Metric::Completion, SENDING, &[]).at_most(bound),
                 Statement::new(Metric::Completion, SENDING, &[NOT]),
             ],
+            ..Point::default()
         });
     }
     Ok(points)
@@ -296,17 +299,17 @@ pub(super) fn fair(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     const ONE: &str = "the first with oversized segments";
     let seconds = if extent == Extent::Quick { 5 } else { 20 };
     let path = |size| shared(size, seconds);
-    let share = |arm| Statement::new(Metric::ShareOfFirst, arm, &[]);
+    let share = |case| Statement::new(Metric::ShareOfFirst, case, &[]);
     Ok(vec![Point {
         item: "fair",
         name: "8 Mbit/s down shared by two".to_owned(),
-        place: None,
-        arms: vec![
-            Arm::midspan(BOTH, path("off")?, f64::from(seconds)),
-            Arm::midspan(ONE, path("auto")?, f64::from(seconds)),
+        cases: vec![
+            Case::midspan(BOTH, path("off")?, f64::from(seconds)),
+            Case::midspan(ONE, path("auto")?, f64::from(seconds)),
         ],
         repetitions: repetitions(false, extent),
         statements: vec![share(BOTH), share(ONE)],
+        ..Point::default()
     }])
 }
 

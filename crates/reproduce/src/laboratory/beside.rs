@@ -1,13 +1,21 @@
 //! The results of the simulator and of the analysis for the path of a case.
 
+use midspan_lab::{Case, CaseKind};
+use midspan_path::{Acknowledge, NodeKind, Path};
 use midspan_plan::{Answer, DataPath};
+use midspan_policy::AccessLink;
+use midspan_policy::oversized_segments::SegmentSizes;
+use midspan_policy::sending_ahead::SendAhead;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Bound, By, Record, Spread};
 use midspan_units::ByteSize;
 
-use super::plan::{Arm, Point};
+use super::point::Point;
 use super::run::Run;
 use crate::comparison::simulations;
+
+/// The largest number of packets that ACE thinning acknowledges with one ACK.
+const PACKETS_PER_ACK: u32 = 5;
 
 /// The simulator's goodput in bit/s, one value for each repetition, with the lab's seeds.
 #[derive(Debug, Clone, PartialEq)]
@@ -15,10 +23,10 @@ pub(super) struct Simulations(Vec<f64>);
 
 impl Simulations {
     /// `None` if the simulator does not support the path.
-    pub(super) fn of(arm: &Arm, repetitions: u32) -> Option<Self> {
-        let (path, proxies) = arm.simulated()?;
+    pub(super) fn of(case: &Case, repetitions: u32) -> Option<Self> {
+        let (path, proxies) = simulated(case)?;
         let repetitions = repetitions.max(1);
-        let values = match size(arm) {
+        let values = match size(case) {
             Some(size) => simulations(&path, proxies, repetitions, &COMPLETION_TIME)
                 .ok()?
                 .into_iter()
@@ -40,11 +48,11 @@ impl Simulations {
     /// The ratio of the lab's goodput to the simulator's, paired by seed. The bound is met if the
     /// median is as near to one as the case requires, and missed if the whole interval is farther
     /// away.
-    pub(super) fn ratio(&self, point: &Point, arm: &Arm, runs: &[Run]) -> Option<Record> {
-        let bound = Bound::NearOne(arm.within?);
+    pub(super) fn ratio(&self, point: &Point, case: &Case, runs: &[Run]) -> Option<Record> {
+        let bound = Bound::NearOne(point.near_simulation?);
         let valid = runs
             .iter()
-            .filter(|run| run.arm == arm.name && run.void.is_none());
+            .filter(|run| run.case == case.name && run.void.is_none());
         let ratios: Vec<f64> = valid
             .filter_map(|run| {
                 let simulated = self.0.get(usize::try_from(run.repetition).ok()?)?;
@@ -53,10 +61,10 @@ impl Simulations {
             })
             .collect();
         let spread = Spread::of(&ratios)?;
-        let case = format!("{}, lab against simulation", point.case(arm));
+        let name = format!("{}, lab against simulation", point.name_of(case));
         let mut record = Record::new(
             point.item,
-            &case,
+            &name,
             "ratio, goodput",
             "",
             By::Lab,
@@ -69,18 +77,48 @@ impl Simulations {
     }
 }
 
+/// The path for the simulator, and whether the simulator uses its proxies. `None` if the simulator
+/// does not support the case: it needs one flow and proxies whose access profile changes nothing,
+/// and it thins ACKs only as the client's own method.
+fn simulated(case: &Case) -> Option<(Path, bool)> {
+    let mut path = case.path.clone();
+    let does_something = |access: &AccessLink| {
+        access.oversized_segments != SegmentSizes::Off || access.send_ahead != SendAhead::Off
+    };
+    let has_profile = path
+        .proxies()
+        .any(|(_, proxy)| proxy.access.as_ref().is_some_and(does_something));
+    if path.flows.len() != 1 || case.thin.is_some() || case.discarded.is_some() {
+        return None;
+    }
+    match case.kind {
+        CaseKind::Direct => Some((path, false)),
+        CaseKind::Midspan if !has_profile => Some((path, true)),
+        CaseKind::Thin => {
+            let client = path.flows.first()?.from;
+            if let Some(node) = path.nodes.get_mut(client.0)
+                && let NodeKind::Host(host) = &mut node.kind
+            {
+                host.acknowledge = Acknowledge::Thin(PACKETS_PER_ACK);
+            }
+            Some((path, false))
+        }
+        _ => None,
+    }
+}
+
 /// Goodput of the same path by the analysis: from the completion time, or of a transfer without an
 /// end.
-pub(super) fn analyse(arm: &Arm) -> Option<f64> {
-    let (path, proxies) = arm.simulated()?;
+pub(super) fn analyse(case: &Case) -> Option<f64> {
+    let (path, proxies) = simulated(case)?;
     // The analysis does not support thinning.
-    if path != arm.path {
+    if path != case.path {
         return None;
     }
     let data_path = DataPath::of_flow(&path, path.flows.first()?).ok()?;
     let proxies = if proxies { &data_path.proxies[..] } else { &[] };
     let answer = Answer::new(&data_path, proxies).ok()?;
-    let Some(bits) = size(arm) else {
+    let Some(bits) = size(case) else {
         return Some(answer.throughput());
     };
     let bytes = path.flows.first()?.workload.total_size()?;
@@ -88,7 +126,7 @@ pub(super) fn analyse(arm: &Arm) -> Option<f64> {
 }
 
 /// The number of bits that the only flow transfers.
-fn size(arm: &Arm) -> Option<f64> {
-    let size = arm.path.flows.first()?.workload.total_size();
+fn size(case: &Case) -> Option<f64> {
+    let size = case.path.flows.first()?.workload.total_size();
     size.map(|size: ByteSize| 8.0 * crate::run::number(size.bytes()))
 }

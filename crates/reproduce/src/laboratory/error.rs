@@ -21,7 +21,7 @@ pub enum LaboratoryError {
     Item {
         /// The kind of name, such as "item".
         what: &'static str,
-        /// The paper, or the plan of real paths.
+        /// The paper, or the real paths.
         of: &'static str,
         /// The requested name.
         item: String,

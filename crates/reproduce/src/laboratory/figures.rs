@@ -1,12 +1,13 @@
 //! Measurements as records and plots.
 
+use midspan_lab::Case;
 use midspan_records::quantity::GOODPUT;
 use midspan_records::{By, Record, Spread};
 use midspan_report::{Axis, LinePlot, Series};
 use midspan_sweep::in_parallel;
 
 use super::beside::{Simulations, analyse};
-use super::plan::{Arm, LabPlan, Point};
+use super::point::Point;
 use super::run::Run;
 use super::statement::{Metric, Statement};
 use crate::{FigurePlot, Simulated};
@@ -22,37 +23,38 @@ pub struct Judged {
     pub record: Option<Record>,
 }
 
-/// The records and figures of a plan, and the results of its bounds. Each case has its measurement
+/// The records and figures of points, and the results of their bounds. Each case has its measurement
 /// in the lab and, if they support the case, the results of the simulator and of the analysis.
 /// `runs` are all runs that were made.
-pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, Vec<Judged>) {
+pub(super) fn tell(points: &[Point], runs: &[Run], threads: usize) -> (Simulated, Vec<Judged>) {
     let (mut out, mut judged) = (Simulated::default(), Vec::new());
-    let arms: Vec<(&Point, &Arm)> = plan
-        .points
+    let cases: Vec<(&Point, &Case)> = points
         .iter()
-        .flat_map(|point| point.arms.iter().map(move |arm| (point, arm)))
+        .flat_map(|point| point.cases.iter().map(move |case| (point, case)))
         .collect();
     let simulated = in_parallel(
-        arms.len(),
+        cases.len(),
         threads,
         |index| {
-            let (point, arm) = arms[index];
-            let simulated = plan.beside.then(|| Simulations::of(arm, point.repetitions));
+            let (point, case) = cases[index];
+            let simulated = point
+                .beside
+                .then(|| Simulations::of(case, point.repetitions));
             Ok::<_, std::convert::Infallible>(simulated.flatten())
         },
         |_| (),
     );
     let mut simulated = simulated.unwrap_or_default().into_iter();
-    for point in &plan.points {
+    for point in points {
         let own: Vec<Run> = runs
             .iter()
             .filter(|run| run.point == point.name)
             .cloned()
             .collect();
-        for arm in &point.arms {
-            out.records.extend(lab_records(plan, point, arm, &own));
-            let case = point.case(arm);
-            let record = |by, value| Record::of(point.item, &case, &GOODPUT, by, value);
+        for case in &point.cases {
+            out.records.extend(lab_records(point, case, &own));
+            let name = point.name_of(case);
+            let record = |by, value| Record::of(point.item, &name, &GOODPUT, by, value);
             if let Some(simulated) = simulated.next().flatten() {
                 if let Some(spread) = simulated.spread() {
                     out.records.push(
@@ -60,9 +62,9 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, 
                             .with_spread(spread.least, spread.greatest),
                     );
                 }
-                out.records.extend(simulated.ratio(point, arm, &own));
+                out.records.extend(simulated.ratio(point, case, &own));
             }
-            let analysed = plan.beside.then(|| analyse(arm)).flatten();
+            let analysed = point.beside.then(|| analyse(case)).flatten();
             let analysed = analysed.map(|value| record(By::Analysis, value));
             out.records.extend(analysed);
         }
@@ -76,24 +78,24 @@ pub(super) fn tell(plan: &LabPlan, runs: &[Run], threads: usize) -> (Simulated, 
             }));
         }
     }
-    out.figures = plots(plan, &out.records);
+    out.figures = plots(points, &out.records);
     (out, judged)
 }
 
 /// Medians over the valid runs, with the least and the greatest value. If no run is valid, medians
 /// over the void runs, with a note.
-fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Record> {
-    let of_arm = || runs.iter().filter(|run| run.arm == arm.name);
-    let valid: Vec<&Run> = of_arm().filter(|run| run.void.is_none()).collect();
-    let void = of_arm().count() - valid.len();
+fn lab_records(point: &Point, case: &Case, runs: &[Run]) -> Vec<Record> {
+    let of_case = || runs.iter().filter(|run| run.case == case.name);
+    let valid: Vec<&Run> = of_case().filter(|run| run.void.is_none()).collect();
+    let void = of_case().count() - valid.len();
     let mut note = (void > 0).then(|| format!("{void} void runs left out"));
     let runs = if valid.is_empty() {
-        note = of_arm().find_map(|run| run.void.clone());
-        of_arm().collect()
+        note = of_case().find_map(|run| run.void.clone());
+        of_case().collect()
     } else {
         valid
     };
-    let mut metrics = plan.shown.to_vec();
+    let mut metrics = point.shown.to_vec();
     // The metrics of ratios are shown too. A statement without a ratio has a record of its own.
     for said in &point.statements {
         if !said.against.is_empty() && !metrics.contains(&said.metric) {
@@ -102,27 +104,28 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
     }
     let alone = |metric: &Metric| {
         let mut said = point.statements.iter();
-        said.any(|one| one.arm == arm.name && one.against.is_empty() && one.metric == *metric)
+        said.any(|one| one.case == case.name && one.against.is_empty() && one.metric == *metric)
     };
     // If the transfers start one after another, most of them are alone, and the sum of their
     // goodputs means nothing.
-    let staggered = arm.is_staggered();
+    let staggered = case.is_staggered();
     let idle = |metric: &Metric| staggered && *metric == Metric::Goodput;
     metrics.retain(|metric| !alone(metric) && !idle(metric));
     let mut records = Vec::new();
     for metric in metrics {
         let values: Vec<f64> = runs
             .iter()
-            .flat_map(|run| metric.values(arm, run))
+            .flat_map(|run| metric.values(case, run))
             .collect();
         let Some(spread) = Spread::of(&values) else {
             continue;
         };
-        let (case, quantity) = (point.case(arm), metric.quantity());
+        let (name, quantity) = (point.name_of(case), metric.quantity());
         let mut record =
-            Record::of(point.item, &case, &quantity, By::Lab, spread.median).with_range(&spread);
+            Record::of(point.item, &name, &quantity, By::Lab, spread.median).with_range(&spread);
         if metric == Metric::Goodput {
-            record.paper = arm.paper;
+            let mut printed = point.printed.iter();
+            record.paper = printed.find_map(|(of, goodput)| (*of == case.name).then_some(*goodput));
         }
         record.note.clone_from(&note);
         records.push(record);
@@ -131,9 +134,9 @@ fn lab_records(plan: &LabPlan, point: &Point, arm: &Arm, runs: &[Run]) -> Vec<Re
 }
 
 /// Goodput against the varied value: a plot for each title, a line for each case.
-fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
+fn plots(points: &[Point], records: &[Record]) -> Vec<FigurePlot> {
     let mut figures: Vec<FigurePlot> = Vec::new();
-    for point in &plan.points {
+    for point in points {
         let Some(place) = &point.place else { continue };
         let at = figures.iter().position(|one| one.plot.title == place.plot);
         let at = at.unwrap_or_else(|| {
@@ -146,17 +149,17 @@ fn plots(plan: &LabPlan, records: &[Record]) -> Vec<FigurePlot> {
             figures.push(FigurePlot::new(point.item, plot));
             figures.len() - 1
         });
-        for arm in &point.arms {
-            let case = point.case(arm);
+        for case in &point.cases {
+            let name = point.name_of(case);
             let found = records.iter().find(|record| {
-                record.by == By::Lab && record.case == case && record.quantity == GOODPUT.name
+                record.by == By::Lab && record.case == name && record.quantity == GOODPUT.name
             });
             let Some(record) = found else { continue };
             let series = &mut figures[at].plot.series;
-            let line = series.iter().position(|one| one.name == arm.name);
+            let line = series.iter().position(|one| one.name == case.name);
             let line = line.unwrap_or_else(|| {
                 series.push(Series {
-                    name: arm.name.to_owned(),
+                    name: case.name.to_owned(),
                     points: Vec::new(),
                 });
                 series.len() - 1

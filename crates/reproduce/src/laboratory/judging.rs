@@ -1,9 +1,10 @@
 //! Evaluates the statements of a point with its runs.
 
+use midspan_lab::Case;
 use midspan_path::Workload;
 use midspan_records::{By, Record, Spread};
 
-use super::plan::{Arm, Point};
+use super::point::Point;
 use super::run::Run;
 use super::statement::{Metric, Statement};
 use crate::run::number;
@@ -16,7 +17,7 @@ impl Statement {
         let spread = Spread::of(&values)?;
         let quantity = self.metric.quantity();
         let (case, name, unit) = if self.against.is_empty() {
-            let case = format!("{}, {}", point.name, self.arm);
+            let case = format!("{}, {}", point.name, self.case);
             (case, quantity.name.to_string(), quantity.unit)
         } else {
             let others = self.against.join(" or ");
@@ -25,7 +26,7 @@ impl Statement {
             } else {
                 ""
             };
-            let case = format!("{}, {} against {which}{others}", point.name, self.arm);
+            let case = format!("{}, {} against {which}{others}", point.name, self.case);
             (case, format!("ratio, {}", quantity.name), "")
         };
         let mut record = Record::new(point.item, &case, &name, unit, By::Lab, spread.median)
@@ -43,15 +44,15 @@ impl Statement {
     }
 
     fn values(&self, point: &Point, runs: &[Run]) -> Option<Vec<f64>> {
-        let arm = |name: &str| point.arms.iter().find(|arm| arm.name == name);
-        let ours = arm(self.arm)?;
+        let find = |name: &str| point.cases.iter().find(|case| case.name == name);
+        let ours = find(self.case)?;
         let mut values = Vec::new();
         for repetition in 0..point.repetitions {
-            let of = |arm: &Arm| {
+            let of = |case: &Case| {
                 let mut runs = runs.iter();
-                let run = runs.find(|run| run.arm == arm.name && run.repetition == repetition);
+                let run = runs.find(|run| run.case == case.name && run.repetition == repetition);
                 let valid = run.filter(|run| run.void.is_none());
-                valid.map(|run| self.metric.values(arm, run))
+                valid.map(|run| self.metric.values(case, run))
             };
             let Some(mine) = of(ours) else { continue };
             if self.against.is_empty() {
@@ -59,7 +60,7 @@ impl Statement {
                 continue;
             }
             let others: Option<Vec<Vec<f64>>> =
-                self.against.iter().map(|name| of(arm(name)?)).collect();
+                self.against.iter().map(|name| of(find(name)?)).collect();
             let Some(others) = others else { continue };
             for (place, value) in mine.iter().enumerate() {
                 let all = others.iter().filter_map(|one| one.get(place));
@@ -91,15 +92,15 @@ impl Statement {
 
 impl Metric {
     /// The metric's values in a run: one, or one for each flow.
-    pub(super) fn values(self, arm: &Arm, run: &Run) -> Vec<f64> {
+    pub(super) fn values(self, case: &Case, run: &Run) -> Vec<f64> {
         let goodput = || run.transfers.iter().map(|one| one.goodput).sum::<f64>();
         let of = |place: usize| run.transfers.get(place).map(|one| one.goodput);
         match self {
             Self::Goodput => vec![goodput()],
             Self::GoodputOf(place) => of(place).into_iter().collect(),
             Self::ShareOfLink => {
-                let flow = arm.path.flows.first();
-                let rate = flow.and_then(|flow| arm.path.data_rate(flow));
+                let flow = case.path.flows.first();
+                let rate = flow.and_then(|flow| case.path.data_rate(flow));
                 rate.map(|rate| goodput() / number(rate.bits_per_second()))
                     .into_iter()
                     .collect()
@@ -116,7 +117,7 @@ impl Metric {
                         .total_size()
                         .is_some_and(|size| size.bytes() == bytes)
                 };
-                let flows = arm.path.flows.iter().zip(&run.transfers);
+                let flows = case.path.flows.iter().zip(&run.transfers);
                 flows
                     .filter(|(flow, _)| wanted(&flow.workload))
                     .filter_map(|(_, one)| one.completion)

@@ -1,14 +1,15 @@
 //! The papers' evaluations on real kernels, in the lab.
 //!
-//! A paper is a [`LabPlan`]: points, at each of which cases are compared on one path. The cases of
-//! a point alternate, so that a slow change of the machine changes all of them. Each finished run
-//! is stored in a file, so that a second execution continues after the last finished run.
+//! A figure of a paper has [`Point`]s. At each of them, [`Case`]s are compared; the lab runs a case as
+//! it is. The cases of a point alternate, so that a slow change of the machine changes all of them.
+//! Each finished run is stored in a file, so that a second execution continues after the last
+//! finished run.
 
 mod beside;
 mod error;
 mod figures;
 mod judging;
-pub(crate) mod plan;
+pub(crate) mod point;
 mod real_paths;
 mod run;
 mod statement;
@@ -22,7 +23,8 @@ use midspan_records::{RunKey, RunKind, Store};
 use crate::Simulated;
 pub use error::LaboratoryError;
 pub use figures::Judged;
-pub use plan::{Arm, Extent, LabPlan, Place, Point};
+pub use midspan_lab::Case;
+pub use point::{Extent, Place, Point};
 pub use run::{Run, Transfer, Wire};
 pub use statement::{Metric, Statement};
 
@@ -55,7 +57,7 @@ pub struct LabEffort {
 /// The progress of a measurement, for the person who waits.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LabProgress<'a> {
-    /// The plan is made.
+    /// The runs are known.
     Planned {
         /// The number of runs.
         runs: usize,
@@ -68,15 +70,15 @@ pub enum LabProgress<'a> {
     Begin(&'a str),
     /// A message about the current run.
     Say(&'a str),
-    /// A message about the stored runs, before the plan is made.
+    /// A message about the stored runs, before the others are known.
     Note(&'a str),
 }
 
 /// The result of a measurement in the lab.
 #[derive(Debug, Clone)]
 pub struct Laboratory {
-    /// The plan that was measured.
-    pub plan: LabPlan,
+    /// The points that were measured.
+    pub points: Vec<Point>,
     /// The records and the figures.
     pub figures: Simulated,
     /// The statements with a bound.
@@ -87,28 +89,28 @@ pub struct Laboratory {
     pub void: usize,
 }
 
-/// The plan for real paths: downloads, uploads and pages without a hand-set value, compared with
+/// The points of real paths: downloads, uploads and pages without a hand-set value, compared with
 /// direct connections and with HAProxy with hand-set values.
 ///
 /// # Errors
 /// There is no such path or transfer.
-pub fn real_paths(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
-    wanted(real_paths::plan(effort)?, "the real paths", effort)
+pub fn real_paths(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
+    wanted(real_paths::points(effort)?, "the real paths", effort)
 }
 
-/// The part of a plan that `effort` selects, with its repetitions; `of` names the plan in errors.
+/// Those of the points that `effort` selects, with its repetitions; `of` names the points in errors.
 ///
 /// # Errors
-/// The plan does not contain the item.
+/// No point has the item.
 pub(crate) fn wanted(
-    mut plan: LabPlan,
+    mut points: Vec<Point>,
     of: &'static str,
     effort: &LabEffort,
-) -> Result<LabPlan, LaboratoryError> {
+) -> Result<Vec<Point>, LaboratoryError> {
     if let Some(item) = &effort.item {
-        let known = distinct(plan.points.iter().map(|point| point.item));
-        plan.points.retain(|point| point.item == item);
-        if plan.points.is_empty() {
+        let known = distinct(points.iter().map(|point| point.item));
+        points.retain(|point| point.item == item);
+        if points.is_empty() {
             return Err(LaboratoryError::Item {
                 what: "item",
                 of,
@@ -118,11 +120,11 @@ pub(crate) fn wanted(
         }
     }
     if let Some(repetitions) = effort.repetitions {
-        for point in &mut plan.points {
+        for point in &mut points {
             point.repetitions = repetitions;
         }
     }
-    Ok(plan)
+    Ok(points)
 }
 
 /// Each name once, for an error message that lists the available names.
@@ -136,14 +138,14 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
     known.join(", ")
 }
 
-/// Measures the runs of the plan. The caller has moved the process into namespaces of its own
+/// Measures the runs of the points. The caller has moved the process into namespaces of its own
 /// ([`midspan_lab`]). Stored void runs are made again.
 ///
 /// # Errors
 /// The lab fails, or the file of stored runs cannot be used. A transfer that fails makes its run
 /// void.
 pub fn laboratory(
-    mut plan: LabPlan,
+    mut points: Vec<Point>,
     effort: &LabEffort,
     progress: &mut dyn FnMut(LabProgress<'_>),
 ) -> Result<Laboratory, LaboratoryError> {
@@ -155,12 +157,14 @@ pub fn laboratory(
         progress(LabProgress::Note(&note));
     }
     if effort.only_finished {
-        plan.retain_runs(|_, arm, repetition| {
-            let key = arm.key(repetition);
+        let is_stored = |case: &Case, repetition| {
+            let key = point::key(case, repetition);
             key.is_some_and(|key| store.get(&key).is_some())
-        });
+        };
+        let has_stored = |point: &Point| point.runs().any(|(_, case, run)| is_stored(case, run));
+        points.retain(has_stored);
     }
-    let planned = planned(&plan)?;
+    let planned = planned(&points)?;
     let left: Vec<&Planned<'_>> = planned
         .iter()
         .filter(|_| !effort.only_finished)
@@ -173,11 +177,11 @@ pub fn laboratory(
         // An empty sum of floats is −0.
         seconds: left
             .iter()
-            .fold(0.0, |sum, one| sum + one.arm.run_seconds()),
+            .fold(0.0, |sum, one| sum + one.case.run_seconds()),
     });
     for Planned {
         point,
-        arm,
+        case,
         repetition,
         key,
     } in left
@@ -185,20 +189,20 @@ pub fn laboratory(
         let name = format!(
             "{}, {}, repetition {}",
             point.name,
-            arm.name,
+            case.name,
             repetition + 1
         );
         progress(LabProgress::Begin(&name));
-        let made = run::make(&point.name, arm, *repetition, &mut |line| {
+        let made = run::make(&point.name, case, *repetition, &mut |line| {
             progress(LabProgress::Say(line));
         })?;
-        progress(LabProgress::Say(&made.line(arm)));
+        progress(LabProgress::Say(&made.line(case)));
         store.put(key, made)?;
     }
     let made: Vec<Run> = planned.iter().filter_map(|one| one.made(&store)).collect();
-    let (figures, judged) = figures::tell(&plan, &made, effort.threads);
+    let (figures, judged) = figures::tell(&points, &made, effort.threads);
     Ok(Laboratory {
-        plan,
+        points,
         figures,
         judged,
         runs,
@@ -206,39 +210,38 @@ pub fn laboratory(
     })
 }
 
-/// A run of the plan.
+/// A run that belongs to the points.
 struct Planned<'a> {
     point: &'a Point,
-    arm: &'a Arm,
+    case: &'a Case,
     repetition: u32,
     key: RunKey,
 }
 
 impl Planned<'_> {
-    /// The stored run, if there is one. It gets the names of the current plan.
+    /// The stored run, if there is one. It gets the names of its present point and case.
     fn made(&self, store: &Store<Run>) -> Option<Run> {
         let run = store.get(&self.key)?.clone();
         Some(Run {
             point: self.point.name.clone(),
-            arm: self.arm.name.to_owned(),
+            case: self.case.name.to_owned(),
             ..run
         })
     }
 }
 
-/// All runs of a plan, with their keys.
-fn planned(plan: &LabPlan) -> Result<Vec<Planned<'_>>, LaboratoryError> {
-    plan.runs()
+/// All runs of the points, with their keys.
+fn planned(points: &[Point]) -> Result<Vec<Planned<'_>>, LaboratoryError> {
+    point::runs(points)
         .into_iter()
-        .map(|(point, arm, repetition)| {
-            let key = arm
-                .key(repetition)
-                .ok_or_else(|| LaboratoryError::Unwritable {
-                    case: point.case(arm),
-                })?;
+        .map(|(point, case, repetition)| {
+            let unwritable = || LaboratoryError::Unwritable {
+                case: point.name_of(case),
+            };
+            let key = point::key(case, repetition).ok_or_else(unwritable)?;
             Ok(Planned {
                 point,
-                arm,
+                case,
                 repetition,
                 key,
             })

@@ -1,22 +1,13 @@
-//! The plan of a measurement: points, each with the cases that are compared at it.
+//! The points of a paper's figures, each with the cases that are compared at it.
 
 use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
-use midspan_path::{Acknowledge, NodeKind, Path, Workload};
-use midspan_policy::AccessLink;
-use midspan_policy::oversized_segments::SegmentSizes;
-use midspan_policy::sending_ahead::SendAhead;
+use midspan_path::Path;
 use midspan_records::RunKey;
 use midspan_report::Axis;
-use midspan_units::TimeSpan;
 
 use super::LaboratoryError;
 use super::statement::{Metric, Statement};
-
-/// Seconds of a run apart from its transfers: for the network, the servers and the proxy.
-const SET_UP: f64 = 3.0;
-/// The largest number of packets that ACE thinning acknowledges with one ACK.
-const PACKETS_PER_ACK: u32 = 5;
 
 /// Repetitions of points with a bound: the smallest number that gives an interval of 95 %.
 pub(crate) const JUDGED: u32 = 6;
@@ -35,38 +26,59 @@ pub enum Extent {
     Full,
 }
 
-/// The measurements of one paper.
-#[derive(Debug, Clone)]
-pub struct LabPlan {
-    /// The points, in the order in which they are measured.
-    pub points: Vec<Point>,
-    /// The metrics that are shown for every case, in addition to its statements.
-    pub shown: &'static [Metric],
-    /// Whether the simulator and the analysis run the cases too.
-    pub beside: bool,
-}
-
-/// A point of a figure: a path, and the cases that are compared on it.
+/// A point of a figure: the cases that are compared at it, and the statements about them.
 #[derive(Debug, Clone)]
 pub struct Point {
     /// The item to which the point belongs, such as "figure 8".
     pub item: &'static str,
-    /// The point's name, unique in the plan, such as "32 kbit/s up, queue 200".
+    /// The point's name, unique among those that are measured together, such as "32 kbit/s up,
+    /// queue 200".
     pub name: String,
     /// The point's plot, and its position on the horizontal axis.
     pub place: Option<Place>,
     /// The cases.
-    pub arms: Vec<Arm>,
+    pub cases: Vec<Case>,
     /// How often each case is measured.
     pub repetitions: u32,
+    /// The goodputs in bit/s that the paper prints, each with the name of its case.
+    pub printed: Vec<(&'static str, f64)>,
     /// The statements about the measurements.
     pub statements: Vec<Statement>,
+    /// The metrics that are shown for every case, in addition to its statements.
+    pub shown: &'static [Metric],
+    /// Whether the simulator and the analysis run the cases too.
+    pub beside: bool,
+    /// How far the goodputs may be from the simulator's, as a share of the simulator's.
+    pub near_simulation: Option<f64>,
+}
+
+impl Default for Point {
+    fn default() -> Self {
+        Self {
+            item: "",
+            name: String::new(),
+            place: None,
+            cases: Vec::new(),
+            repetitions: 0,
+            printed: Vec::new(),
+            statements: Vec::new(),
+            shown: &[Metric::Goodput, Metric::Acks],
+            beside: true,
+            near_simulation: None,
+        }
+    }
 }
 
 impl Point {
+    /// The runs of this point.
+    pub(super) fn runs(&self) -> impl Iterator<Item = (&Self, &Case, u32)> {
+        let of = move |repetition| self.cases.iter().map(move |case| (self, case, repetition));
+        (0..self.repetitions).flat_map(of)
+    }
+
     /// The name in records of a case at this point.
-    pub(crate) fn case(&self, arm: &Arm) -> String {
-        format!("{}, {}", self.name, arm.name)
+    pub(crate) fn name_of(&self, case: &Case) -> String {
+        format!("{}, {}", self.name, case.name)
     }
 }
 
@@ -99,181 +111,34 @@ impl Place {
     }
 }
 
-/// One of the cases that are compared at a point.
-#[derive(Debug, Clone)]
-pub struct Arm {
-    /// The case's name, unique in its point, such as "normal segments".
-    pub name: &'static str,
-    /// The path, with its hosts, proxies and flows.
-    pub path: Path,
-    /// What runs at the places of the proxies.
-    pub case: Case,
-    /// How the clients thin ACKs, if they do.
-    pub thin: Option<ThinOptions>,
-    /// A transfer through the same proxies before the measured ones. It is not measured.
-    pub discarded: Option<Workload>,
-    /// How long the transfers are expected to take, in seconds.
-    pub seconds: f64,
-    /// The goodput that the paper prints, in bit/s.
-    pub paper: Option<f64>,
-    /// How far the goodput may be from the simulator's, as a share of the simulator's.
-    pub within: Option<f64>,
+/// What distinguishes a measurement of a case from others: all its settings, as in a path file. The
+/// names of the point and the case are not part of the key. `None` if no path file can have the path.
+pub(super) fn key(case: &Case, repetition: u32) -> Option<RunKey> {
+    let mut path = case.path.clone();
+    path.description.clear();
+    let mut key = RunKey::new()
+        .with("path", path.to_text()?)
+        .with("case", case.kind)
+        .with("repetition", repetition);
+    if let Some(ThinOptions { pass, ack_first }) = case.thin {
+        key = key.with("thin", if pass { "pass" } else { "by default" });
+        if let Some(rate) = ack_first {
+            key = key.with("ACKs first at", rate);
+        }
+    }
+    if let Some(discarded) = case.discarded {
+        key = key.with("after", discarded.to_text());
+    }
+    Some(key)
 }
 
-impl Arm {
-    /// A case with Midspan at the places of the proxies.
-    pub(crate) const fn midspan(name: &'static str, path: Path, seconds: f64) -> Self {
-        Self::new(name, path, Case::Midspan, seconds)
-    }
-
-    /// A case with plain routing.
-    pub(crate) const fn direct(name: &'static str, path: Path, seconds: f64) -> Self {
-        Self::new(name, path, Case::Direct, seconds)
-    }
-
-    /// A case with plain routing and thinned ACKs.
-    pub(crate) const fn thin(name: &'static str, path: Path, seconds: f64) -> Self {
-        Self::new(name, path, Case::Thin, seconds)
-    }
-
-    /// A case with `case` at the places of the proxies.
-    pub(crate) const fn new(name: &'static str, path: Path, case: Case, seconds: f64) -> Self {
-        Self {
-            name,
-            path,
-            case,
-            thin: None,
-            discarded: None,
-            seconds,
-            paper: None,
-            within: None,
-        }
-    }
-
-    /// The case with these options of thinning.
-    pub(crate) const fn with_thin(mut self, options: ThinOptions) -> Self {
-        self.thin = Some(options);
-        self
-    }
-
-    /// The case after a transfer that is not measured and takes about `seconds`.
-    pub(crate) fn after(mut self, discarded: Workload, seconds: f64) -> Self {
-        self.discarded = Some(discarded);
-        self.seconds += seconds;
-        self
-    }
-
-    /// The case with a goodput that the paper prints.
-    pub(crate) const fn with_paper(mut self, goodput: f64) -> Self {
-        self.paper = Some(goodput);
-        self
-    }
-
-    /// The case with a bound: its goodput is as near to the simulator's as `share`.
-    pub(crate) const fn with_simulation_within(mut self, share: f64) -> Self {
-        self.within = Some(share);
-        self
-    }
-
-    /// Whether its flows start one after another.
-    pub(crate) fn is_staggered(&self) -> bool {
-        let mut flows = self.path.flows.iter();
-        flows.any(|flow| flow.start > TimeSpan::ZERO)
-    }
-
-    /// Seconds of a whole run.
-    #[must_use]
-    pub fn run_seconds(&self) -> f64 {
-        self.seconds + SET_UP
-    }
-
-    /// The path for the simulator, and whether the simulator uses its proxies. `None` if the
-    /// simulator does not support the case: it needs one flow and proxies whose access profile
-    /// changes nothing, and it thins ACKs only as the client's own method.
-    pub(crate) fn simulated(&self) -> Option<(Path, bool)> {
-        let mut path = self.path.clone();
-        let does_something = |access: &AccessLink| {
-            access.oversized_segments != SegmentSizes::Off || access.send_ahead != SendAhead::Off
-        };
-        let has_profile = path
-            .proxies()
-            .any(|(_, proxy)| proxy.access.as_ref().is_some_and(does_something));
-        if path.flows.len() != 1 || self.thin.is_some() || self.discarded.is_some() {
-            return None;
-        }
-        match self.case {
-            Case::Direct => Some((path, false)),
-            Case::Midspan if !has_profile => Some((path, true)),
-            Case::Thin => {
-                let client = path.flows.first()?.from;
-                if let Some(node) = path.nodes.get_mut(client.0)
-                    && let NodeKind::Host(host) = &mut node.kind
-                {
-                    host.acknowledge = Acknowledge::Thin(PACKETS_PER_ACK);
-                }
-                Some((path, false))
-            }
-            _ => None,
-        }
-    }
-
-    /// What distinguishes a measurement of this case from others: all its settings, as in a path
-    /// file. The names of the point and the case are not part of the key. `None` if no path file
-    /// can have the path.
-    #[must_use]
-    pub fn key(&self, repetition: u32) -> Option<RunKey> {
-        let mut path = self.path.clone();
-        path.description.clear();
-        let mut key = RunKey::new()
-            .with("path", path.to_text()?)
-            .with("case", self.case)
-            .with("repetition", repetition);
-        if let Some(ThinOptions { pass, ack_first }) = self.thin {
-            key = key.with("thin", if pass { "pass" } else { "by default" });
-            if let Some(rate) = ack_first {
-                key = key.with("ACKs first at", rate);
-            }
-        }
-        if let Some(discarded) = self.discarded {
-            key = key.with("after", discarded.to_text());
-        }
-        Some(key)
-    }
-}
-
-impl LabPlan {
-    /// The points of a paper, with simulator and analysis.
-    pub(crate) const fn of(points: Vec<Point>) -> Self {
-        Self {
-            points,
-            shown: &[Metric::Goodput, Metric::Acks],
-            beside: true,
-        }
-    }
-
-    /// Keeps only the points with at least one run for which `holds` returns true.
-    pub(crate) fn retain_runs(&mut self, holds: impl Fn(&Point, &Arm, u32) -> bool) {
-        self.points.retain(|point| {
-            let mut repetitions = 0..point.repetitions;
-            repetitions.any(|repetition| point.arms.iter().any(|arm| holds(point, arm, repetition)))
-        });
-    }
-
-    /// All runs, in their order. The cases of a point alternate within a repetition. All points are
-    /// measured once before one is measured again, so that a measurement that is stopped has
-    /// results of each point.
-    pub(crate) fn runs(&self) -> Vec<(&Point, &Arm, u32)> {
-        let points = self.points.iter();
-        let mut runs: Vec<_> = points
-            .flat_map(|point| {
-                (0..point.repetitions).flat_map(move |repetition| {
-                    point.arms.iter().map(move |arm| (point, arm, repetition))
-                })
-            })
-            .collect();
-        runs.sort_by_key(|(_, _, repetition)| *repetition);
-        runs
-    }
+/// All runs of the points, in their order. The cases of a point alternate within a repetition. All
+/// points are measured once before one is measured again, so that a measurement that is stopped has
+/// results of each point.
+pub(super) fn runs(points: &[Point]) -> Vec<(&Point, &Case, u32)> {
+    let mut runs: Vec<_> = points.iter().flat_map(Point::runs).collect();
+    runs.sort_by_key(|(_, _, repetition)| *repetition);
+    runs
 }
 
 /// The number of repetitions of a point, which depends on whether the point has a bound.

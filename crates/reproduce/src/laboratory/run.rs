@@ -1,8 +1,6 @@
 //! A run, and the values that are stored of it.
 
-use std::time::Duration;
-
-use midspan_lab::{FlowResult, LabError, Measurement, Plan, Progress};
+use midspan_lab::{Case, FlowResult, LabError, Measurement, Progress};
 use midspan_link::Histogram;
 use midspan_path::{Flow, NodeKind, Path};
 use midspan_records::statistics::quantile;
@@ -10,12 +8,8 @@ use midspan_units::BitRate;
 use serde::{Deserialize, Serialize};
 
 use super::LaboratoryError;
-use super::plan::Arm;
 use crate::run::number;
 
-/// The time limit of a transfer: a multiple of its expected time, and at least this number of
-/// seconds.
-const LIMIT: (f64, f64) = (8.0, 120.0);
 /// Seconds after which the first slow start is over.
 const START: usize = 3;
 
@@ -26,7 +20,8 @@ pub struct Run {
     /// The point's name.
     pub point: String,
     /// The case's name.
-    pub arm: String,
+    #[serde(rename = "arm")]
+    pub case: String,
     /// The number of the repetition, from 0.
     pub repetition: u32,
     /// Why the run is void; `None` if it is valid.
@@ -76,30 +71,19 @@ pub struct Transfer {
 /// is repeated.
 pub(super) fn make(
     point: &str,
-    arm: &Arm,
+    case: &Case,
     repetition: u32,
     say: &mut dyn FnMut(&str),
 ) -> Result<Run, LaboratoryError> {
-    let mut path = arm.path.clone();
-    // All cases of a repetition have the same random losses. The next repetition has others.
-    path.seed = path.seed.wrapping_add(u64::from(repetition));
-    let limit = Duration::from_secs_f64((arm.seconds * LIMIT.0).max(LIMIT.1));
-    let plan = Plan {
-        path,
-        cases: vec![arm.case],
-        repetitions: 1,
-        limit,
-        thin: arm.thin,
-        discarded: arm.discarded,
-    };
-    let made = midspan_lab::run(&plan, &mut |progress| {
+    let this = repetition..repetition.saturating_add(1);
+    let made = midspan_lab::run(std::slice::from_ref(case), this, &mut |progress| {
         if let Progress::Again(validity) = progress {
             say(&format!("repeated, because it was {validity}"));
         }
     });
-    let mut run = Run::new(point, arm.name, repetition);
+    let mut run = Run::new(point, case.name, repetition);
     match made {
-        Ok(measurements) => measurements.iter().for_each(|one| run.add(&plan.path, one)),
+        Ok(measurements) => measurements.iter().for_each(|one| run.add(&case.path, one)),
         // A failure of the transfer, not of the set-up. A transfer that never ends is a result too.
         Err(LabError::Program { program, reason }) if program == "curl" || program == "iperf3" => {
             run.void = Some(format!("{program} failed: {reason}"));
@@ -111,10 +95,10 @@ pub(super) fn make(
 
 impl Run {
     /// A run without values yet.
-    pub(super) fn new(point: &str, arm: &str, repetition: u32) -> Self {
+    pub(super) fn new(point: &str, case: &str, repetition: u32) -> Self {
         Self {
             point: point.to_owned(),
-            arm: arm.to_owned(),
+            case: case.to_owned(),
             repetition,
             void: None,
             transfers: Vec::new(),
@@ -156,9 +140,9 @@ impl Run {
     }
 
     /// One line for the person who waits.
-    pub(super) fn line(&self, arm: &Arm) -> String {
+    pub(super) fn line(&self, case: &Case) -> String {
         let goodput: f64 = self.transfers.iter().map(|one| one.goodput).sum();
-        let goodput = if arm.is_staggered() {
+        let goodput = if case.is_staggered() {
             format!(
                 "{} transfers, {} time-outs",
                 self.transfers.len(),
@@ -178,8 +162,8 @@ impl Run {
             .void
             .as_ref()
             .map_or_else(String::new, |reason| format!("  ({reason})"));
-        let (point, arm) = (&self.point, &self.arm);
-        format!("{point}: {arm}: {goodput}{time}, {} ACKs{void}", self.acks)
+        let (point, case) = (&self.point, &self.case);
+        format!("{point}: {case}: {goodput}{time}, {} ACKs{void}", self.acks)
     }
 }
 

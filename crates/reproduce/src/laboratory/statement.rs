@@ -46,7 +46,7 @@ pub struct Statement {
     /// The metric that is evaluated.
     pub metric: Metric,
     /// The name of the case.
-    pub arm: &'static str,
+    pub case: &'static str,
     /// The cases with which it is compared: none, one, or the best of several.
     pub against: Vec<&'static str>,
     /// The bound of the value or ratio.
@@ -57,10 +57,10 @@ pub struct Statement {
 
 impl Statement {
     /// The ratio of a case to another one. If `against` is empty, the value of the case.
-    pub(crate) fn new(metric: Metric, arm: &'static str, against: &[&'static str]) -> Self {
+    pub(crate) fn new(metric: Metric, case: &'static str, against: &[&'static str]) -> Self {
         Self {
             metric,
-            arm,
+            case,
             against: against.to_vec(),
             bound: None,
             paper: None,

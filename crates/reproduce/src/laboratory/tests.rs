@@ -1,4 +1,4 @@
-//! Tests of the plans. Their measurements would need a quiet machine.
+//! Tests of the points. Their measurements would need a quiet machine.
 
 use std::collections::BTreeSet;
 
@@ -10,66 +10,68 @@ use crate::Paper;
 const PAPERS: [Paper; 5] = Paper::ALL;
 const EXTENTS: [Extent; 3] = [Extent::Quick, Extent::Normal, Extent::Full];
 
-fn plan_of(paper: Paper, extent: Extent) -> LabPlan {
+fn points_of(paper: Paper, extent: Extent) -> Vec<Point> {
     let effort = LabEffort {
         extent,
         ..LabEffort::default()
     };
-    paper.lab_plan(&effort).unwrap()
+    paper.lab_points(&effort).unwrap()
 }
 
 #[test]
-fn points_and_arms_have_names_of_their_own_and_statements_speak_of_arms_that_are_there() {
+fn points_and_cases_have_names_of_their_own_and_statements_name_cases_of_their_point() {
     for (paper, extent) in PAPERS.into_iter().flat_map(|p| EXTENTS.map(|e| (p, e))) {
-        check_plan(&plan_of(paper, extent));
+        check_points(&points_of(paper, extent));
     }
 }
 
 /// Checks that names are unique, and that each statement names cases of its point.
-pub(super) fn check_plan(plan: &LabPlan) {
-    let names: BTreeSet<&str> = plan.points.iter().map(|p| p.name.as_str()).collect();
-    assert_eq!(names.len(), plan.points.len());
-    for point in &plan.points {
-        let arms: BTreeSet<&str> = point.arms.iter().map(|arm| arm.name).collect();
-        assert_eq!(arms.len(), point.arms.len(), "{}", point.name);
-        let keys: BTreeSet<RunKey> = (point.arms.iter()).map(|arm| arm.key(0).unwrap()).collect();
-        assert_eq!(keys.len(), point.arms.len(), "{}", point.name);
+pub(super) fn check_points(points: &[Point]) {
+    let names: BTreeSet<&str> = points.iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names.len(), points.len());
+    for point in points {
+        let cases: BTreeSet<&str> = point.cases.iter().map(|case| case.name).collect();
+        assert_eq!(cases.len(), point.cases.len(), "{}", point.name);
+        let keys: BTreeSet<RunKey> = (point.cases.iter())
+            .map(|case| point::key(case, 0).unwrap())
+            .collect();
+        assert_eq!(keys.len(), point.cases.len(), "{}", point.name);
         for said in &point.statements {
-            assert!(arms.contains(said.arm), "{said:?}");
+            assert!(cases.contains(said.case), "{said:?}");
             assert!(
-                said.against.iter().all(|one| arms.contains(one)),
+                said.against.iter().all(|one| cases.contains(one)),
                 "{said:?}"
             );
         }
     }
 }
 
+/// The expected duration of all runs, in seconds.
+pub(super) fn seconds_of(points: &[Point]) -> f64 {
+    let runs = point::runs(points).into_iter();
+    runs.map(|(_, case, _)| case.run_seconds()).sum()
+}
+
 #[test]
 fn what_is_measured_by_default_fits_45_minutes() {
     for paper in PAPERS {
-        let plan = plan_of(paper, Extent::Normal);
-        let seconds: f64 = plan
-            .runs()
-            .iter()
-            .map(|(_, arm, _)| arm.run_seconds())
-            .sum();
+        let seconds = seconds_of(&points_of(paper, Extent::Normal));
         assert!(seconds < 45.0 * 60.0, "{paper:?}: {seconds:.0} s");
-        let quick: f64 = plan_of(paper, Extent::Quick)
-            .runs()
-            .iter()
-            .map(|(_, arm, _)| arm.run_seconds())
-            .sum();
+        let quick = seconds_of(&points_of(paper, Extent::Quick));
         assert!(quick < 120.0, "{paper:?}: {quick:.0} s");
     }
 }
 
 #[test]
 fn each_point_is_measured_before_one_is_measured_again() {
-    let plan = plan_of(Paper::Hasegawa, Extent::Normal);
-    let repetitions: Vec<u32> = plan.runs().iter().map(|(_, _, one)| *one).collect();
+    let points = points_of(Paper::Hasegawa, Extent::Normal);
+    let repetitions: Vec<u32> = point::runs(&points)
+        .iter()
+        .map(|(_, _, one)| *one)
+        .collect();
     assert!(repetitions.is_sorted(), "{repetitions:?}");
-    let arms: usize = plan.points.iter().map(|point| point.arms.len()).sum();
-    assert_eq!(repetitions.iter().filter(|one| **one == 0).count(), arms);
+    let cases: usize = points.iter().map(|point| point.cases.len()).sum();
+    assert_eq!(repetitions.iter().filter(|one| **one == 0).count(), cases);
 }
 
 #[test]
@@ -78,16 +80,16 @@ fn an_item_that_is_not_there_is_refused_with_those_that_are() {
         item: Some("figure 99".to_owned()),
         ..LabEffort::default()
     };
-    let error = Paper::Tam.lab_plan(&effort).unwrap_err().to_string();
+    let error = Paper::Tam.lab_points(&effort).unwrap_err().to_string();
     assert!(error.contains("figure 9,"), "{error}");
 }
 
 /// A point with two cases, and runs of these with the given goodputs in Mbit/s.
 fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
-    let mut point = plan_of(Paper::Tam, Extent::Quick).points.remove(0);
+    let mut point = points_of(Paper::Tam, Extent::Quick).remove(0);
     point.repetitions = u32::try_from(goodputs[0].len()).unwrap();
     let mut runs = Vec::new();
-    for (arm, goodputs) in point.arms.iter().zip(goodputs) {
+    for (case, goodputs) in point.cases.iter().zip(goodputs) {
         for (repetition, goodput) in (0..).zip(goodputs) {
             runs.push(Run {
                 transfers: vec![Transfer {
@@ -95,7 +97,7 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
                     goodput: goodput * 1e6,
                     p95: None,
                 }],
-                ..Run::new(&point.name, arm.name, repetition)
+                ..Run::new(&point.name, case.name, repetition)
             });
         }
     }
@@ -103,7 +105,7 @@ fn point_with(goodputs: [&[f64]; 2]) -> (Point, Vec<Run>) {
 }
 
 fn gain(point: &Point) -> Statement {
-    Statement::new(Metric::Goodput, point.arms[1].name, &[point.arms[0].name])
+    Statement::new(Metric::Goodput, point.cases[1].name, &[point.cases[0].name])
 }
 
 #[test]
@@ -135,8 +137,7 @@ fn a_void_run_leaves_its_pair_out() {
 fn records_of_lab_simulation_and_analysis_stand_side_by_side() {
     use midspan_records::By;
     let (point, runs) = point_with([&[1.0, 2.0], &[4.0, 6.0]]);
-    let plan = LabPlan::of(vec![point]);
-    let (told, _) = figures::tell(&plan, &runs, 1);
+    let (told, _) = figures::tell(&[point], &runs, 1);
     let count = |by| told.records.iter().filter(|record| record.by == by).count();
     // Two simulations, of goodput not thinned and thinned; one analysis, because the analysis does
     // not support thinning.
@@ -161,7 +162,7 @@ fn a_stored_run_of_an_earlier_build_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("runs");
     std::fs::write(&file, line).unwrap();
-    let path = plan::read(
+    let path = point::read(
         "small",
         r#"
         seed = 7
@@ -189,15 +190,15 @@ fn a_stored_run_of_an_earlier_build_is_found() {
         "#,
     )
     .unwrap();
-    let arm = Arm::midspan("named otherwise", path, 10.0).with_thin(midspan_lab::ThinOptions {
+    let case = Case::midspan("named otherwise", path, 10.0).with_thin(midspan_lab::ThinOptions {
         pass: true,
         ack_first: None,
     });
     let store: Store<Run> = Store::open(&file, RUNS).unwrap();
-    let key = arm.key(2).unwrap();
+    let key = point::key(&case, 2).unwrap();
     let run = store.get(&key);
     let run = run.unwrap_or_else(|| panic!("{} {:?}", key.digest(), store.note()));
     assert_eq!((run.acks, run.wire.dropped), (700.0, 5.0));
     assert_eq!(run.transfers[0].completion, Some(8.0));
-    assert_eq!(store.get(&arm.key(1).unwrap()), None);
+    assert_eq!(store.get(&point::key(&case, 1).unwrap()), None);
 }

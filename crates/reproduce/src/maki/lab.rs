@@ -4,8 +4,8 @@ use midspan_model::papers::maki_figures::{FIGURE_11_RECEIVE_BUFFERS, FIGURE_11_S
 use midspan_path::Path;
 
 use super::networks::row;
-use crate::laboratory::plan::JUDGED;
-use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
+use crate::laboratory::point::JUDGED;
+use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 const SPLIT: &str = "three legs";
 const ALONE: &str = "a leg alone";
@@ -45,11 +45,11 @@ fn point(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryErr
     };
     let path = |legs, send: &str| path(legs, receive, send, seconds);
     let time = f64::from(seconds);
-    let mut arms = vec![Arm::midspan(SPLIT, path(3, &format!("{send} KB"))?, time)];
+    let mut cases = vec![Case::midspan(SPLIT, path(3, &format!("{send} KB"))?, time)];
     let mut statements = Vec::new();
     if send == PAPER {
-        arms.push(Arm::direct(ALONE, path(1, "auto")?, time));
-        arms.push(Arm::midspan(ADAPTIVE, path(3, "adaptive")?, time));
+        cases.push(Case::direct(ALONE, path(1, "auto")?, time));
+        cases.push(Case::midspan(ADAPTIVE, path(3, "adaptive")?, time));
         let share = Statement::new(Metric::Goodput, SPLIT, &[ALONE]).with_paper(1.0);
         let adaptive = Statement::new(Metric::Goodput, ADAPTIVE, &[SPLIT]);
         let is_judged = extent != Extent::Quick;
@@ -72,9 +72,10 @@ fn point(receive: u32, send: u32, extent: Extent) -> Result<Point, LaboratoryErr
             ("send buffer", "bytes"),
             f64::from(send) * 1000.0,
         )),
-        arms,
+        cases,
         repetitions,
         statements,
+        ..Point::default()
     })
 }
 

@@ -4,8 +4,8 @@
 use midspan_path::Path;
 
 use super::conditions::{Condition, FIGURE_10, FIGURE_12, LOSSES};
-use crate::laboratory::plan::{JUDGED, SHOWN};
-use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
+use crate::laboratory::point::{JUDGED, SHOWN};
+use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 /// Scheme A, paced by the input of TCP and by the kernel; scheme B; scheme C.
 const PACED: &str = "A: paced";
@@ -169,21 +169,15 @@ impl Setting {
         let seconds = f64::from(self.seconds);
         let proxy = |name, pacing: &[&str]| {
             let path = self.path(pacing)?;
-            Ok::<_, LaboratoryError>(Arm::midspan(name, path, seconds))
+            Ok::<_, LaboratoryError>(Case::midspan(name, path, seconds))
         };
-        let mut arms = vec![proxy(PACED, &["pacing=inbound", "pacing_by=input"])?];
+        let mut cases = vec![proxy(PACED, &["pacing=inbound", "pacing_by=input"])?];
         if self.by_kernel {
             let by_kernel = ["pacing=inbound", "pacing_by=kernel"];
-            arms.push(proxy(PACED_BY_KERNEL, &by_kernel)?);
+            cases.push(proxy(PACED_BY_KERNEL, &by_kernel)?);
         }
-        arms.push(proxy(UNPACED, &["pacing=fixed"])?);
-        arms.push(Arm::direct(DIRECT, self.path(&[])?, seconds));
-        if self.stack == Stack::Reno {
-            arms = arms
-                .into_iter()
-                .map(|arm| arm.with_simulation_within(NEAR))
-                .collect();
-        }
+        cases.push(proxy(UNPACED, &["pacing=fixed"])?);
+        cases.push(Case::direct(DIRECT, self.path(&[])?, seconds));
         let at = self.loss.parse().unwrap_or_default();
         Ok(Point {
             item,
@@ -197,8 +191,10 @@ impl Setting {
                 at,
             )),
             statements: self.statements(),
-            arms,
+            cases,
             repetitions: self.repetitions,
+            near_simulation: (self.stack == Stack::Reno).then_some(NEAR),
+            ..Point::default()
         })
     }
 
@@ -209,9 +205,9 @@ impl Setting {
         } else {
             &[PACED]
         };
-        for &arm in paced {
-            let fast = Statement::new(Metric::Goodput, arm, &[UNPACED, DIRECT]);
-            let alone = |metric| Statement::new(metric, arm, &[]);
+        for &case in paced {
+            let fast = Statement::new(Metric::Goodput, case, &[UNPACED, DIRECT]);
+            let alone = |metric| Statement::new(metric, case, &[]);
             said.extend([
                 fast.at_least(AS_FAST),
                 alone(Metric::Burst).at_most(BURST),
@@ -221,12 +217,12 @@ impl Setting {
             ]);
         }
         said.push(Statement::new(Metric::Goodput, UNPACED, &[DIRECT]));
-        for arm in [UNPACED, DIRECT] {
+        for case in [UNPACED, DIRECT] {
             said.extend([
-                Statement::new(Metric::Burst, arm, &[]),
-                Statement::new(Metric::LongestBurst, arm, &[]),
-                Statement::new(Metric::Dropped, arm, &[]),
-                Statement::new(Metric::Overflows, arm, &[]),
+                Statement::new(Metric::Burst, case, &[]),
+                Statement::new(Metric::LongestBurst, case, &[]),
+                Statement::new(Metric::Dropped, case, &[]),
+                Statement::new(Metric::Overflows, case, &[]),
             ]);
         }
         said

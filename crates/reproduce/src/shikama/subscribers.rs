@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use midspan_path::Path;
 
-use crate::laboratory::plan::{read, repetitions};
-use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Point, Statement};
+use crate::laboratory::point::{read, repetitions};
+use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Point, Statement};
 
 const ITEM: &str = "many subscribers";
 const DIRECT: &str = "no proxy, CUBIC";
@@ -68,8 +68,7 @@ start = "3 s"
     Ok(Point {
         item: ITEM,
         name: "GEO, 20 subscribers download, one asks".to_owned(),
-        place: None,
-        arms: arms(asking, &flows, seconds + 4.0)?,
+        cases: cases(asking, &flows, seconds + 4.0)?,
         repetitions: repetitions(false, extent),
         statements: vec![
             Statement::new(Metric::Fairness(SUBSCRIBERS), AUTO, &[]).at_least(FAIR),
@@ -78,6 +77,7 @@ start = "3 s"
             Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[]),
             Statement::new(Metric::CompletionOf(u64::from(bytes)), AUTO, &[DIRECT]),
         ],
+        ..Point::default()
     })
 }
 
@@ -119,18 +119,18 @@ start = "{start} s"
     Ok(Point {
         item: ITEM,
         name: "GEO, one downloads, three load pages".to_owned(),
-        place: None,
-        arms: arms(4, &flows, f64::from(seconds))?,
+        cases: cases(4, &flows, f64::from(seconds))?,
         repetitions: repetitions(false, extent),
         statements,
+        ..Point::default()
     })
 }
 
-fn arms(subscribers: usize, flows: &str, seconds: f64) -> Result<Vec<Arm>, LaboratoryError> {
+fn cases(subscribers: usize, flows: &str, seconds: f64) -> Result<Vec<Case>, LaboratoryError> {
     let path = path(subscribers, flows)?;
     Ok(vec![
-        Arm::direct(DIRECT, path.clone(), seconds),
-        Arm::midspan(AUTO, path, seconds),
+        Case::direct(DIRECT, path.clone(), seconds),
+        Case::midspan(AUTO, path, seconds),
     ])
 }
 

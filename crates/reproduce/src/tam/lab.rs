@@ -6,8 +6,8 @@ use midspan_path::{Flow, NodeIndex, Order, Path, Workload};
 use midspan_units::TimeSpan;
 
 use super::network;
-use crate::laboratory::plan::{SHOWN, expected, repetitions};
-use crate::laboratory::{Arm, Extent, LaboratoryError, Metric, Place, Point, Statement};
+use crate::laboratory::point::{SHOWN, expected, repetitions};
+use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Place, Point, Statement};
 
 /// Downstream rate in kbit/s, framing included.
 const DOWN: f64 = 4000.0;
@@ -84,12 +84,13 @@ fn by_upstream(
             format!("queue of {queue}, {sender}"),
             f64::from(up),
         )),
-        arms: vec![
-            Arm::direct(NONE, path.clone(), seconds(2.0)),
-            Arm::thin(THIN, path, seconds(5.0)),
+        cases: vec![
+            Case::direct(NONE, path.clone(), seconds(2.0)),
+            Case::thin(THIN, path, seconds(5.0)),
         ],
         repetitions: repetitions(judged && sender == "cubic", extent),
         statements: vec![gain, Statement::new(Metric::Acks, THIN, &[NONE])],
+        ..Point::default()
     })
 }
 
@@ -106,13 +107,13 @@ pub(super) fn no_limit(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     Ok(vec![Point {
         item: "no limit",
         name: format!("{WIDE} kbit/s up, 40 ms, transfers of three sizes"),
-        place: None,
-        arms: vec![
-            Arm::direct(NONE, path.clone(), seconds),
-            Arm::thin(THIN, path, seconds),
+        cases: vec![
+            Case::direct(NONE, path.clone(), seconds),
+            Case::thin(THIN, path, seconds),
         ],
         repetitions: repetitions(false, extent).min(2),
         statements: statements.to_vec(),
+        ..Point::default()
     }])
 }
 
@@ -132,14 +133,13 @@ pub(super) fn beside(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
     let carrier = testbed.path(&flow)?;
     let seconds = expected(megabytes, DOWN, f64::from(up), ACK, 5.0);
     let together =
-        Arm::midspan(TOGETHER, carrier.clone(), seconds).with_thin(ThinOptions::default());
+        Case::midspan(TOGETHER, carrier.clone(), seconds).with_thin(ThinOptions::default());
     Ok(vec![Point {
         item: "beside oversized segments",
         name: format!("{up} kbit/s up, queue of 200, a carrier's proxy"),
-        place: None,
-        arms: vec![
-            Arm::thin(THIN, plain, seconds),
-            Arm::midspan(OVERSIZED, carrier, seconds),
+        cases: vec![
+            Case::thin(THIN, plain, seconds),
+            Case::midspan(OVERSIZED, carrier, seconds),
             together,
         ],
         repetitions: repetitions(true, extent),
@@ -147,6 +147,7 @@ pub(super) fn beside(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             Statement::new(Metric::Goodput, TOGETHER, &[THIN, OVERSIZED]).at_least(0.98),
             Statement::new(Metric::Acks, TOGETHER, &[OVERSIZED]),
         ],
+        ..Point::default()
     }])
 }
 
@@ -168,14 +169,15 @@ pub(super) fn three_terminals(extent: Extent) -> Result<Vec<Point>, LaboratoryEr
     Ok(vec![Point {
         item: "three terminals",
         name: "80 kbit/s up, three terminals".to_owned(),
-        place: None,
-        // The paper prints the goodput of each terminal.
-        arms: vec![
-            Arm::direct(NONE, path.clone(), seconds).with_paper(3.0 * 110e3),
-            Arm::thin(THIN, path, seconds).with_paper(3.0 * 320e3),
+        cases: vec![
+            Case::direct(NONE, path.clone(), seconds),
+            Case::thin(THIN, path, seconds),
         ],
+        // The paper prints the goodput of each terminal.
+        printed: vec![(NONE, 3.0 * 110e3), (THIN, 3.0 * 320e3)],
         repetitions: repetitions(false, extent),
         statements: vec![Statement::new(Metric::Goodput, THIN, &[NONE]).with_paper(320.0 / 110.0)],
+        ..Point::default()
     }])
 }
 
@@ -203,17 +205,16 @@ pub(super) fn both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
         ack_first: Some(rate),
     };
     let seconds = 20.0;
-    let down = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(0), arm, against);
-    let up = |arm, against: &[&'static str]| Statement::new(Metric::GoodputOf(1), arm, against);
+    let down = |case, against: &[&'static str]| Statement::new(Metric::GoodputOf(0), case, against);
+    let up = |case, against: &[&'static str]| Statement::new(Metric::GoodputOf(1), case, against);
     Ok(vec![Point {
         item: "up- and download",
         name: format!("up- and download, {BOTH_WAYS} kbit/s up"),
-        place: None,
-        arms: vec![
-            Arm::direct(NONE, path.clone(), seconds),
-            Arm::thin(THIN, path.clone(), seconds),
-            Arm::direct(NONE_FIRST, path.clone(), seconds).with_thin(first(true)),
-            Arm::thin(THIN_FIRST, path, seconds).with_thin(first(false)),
+        cases: vec![
+            Case::direct(NONE, path.clone(), seconds),
+            Case::thin(THIN, path.clone(), seconds),
+            Case::direct(NONE_FIRST, path.clone(), seconds).with_thin(first(true)),
+            Case::thin(THIN_FIRST, path, seconds).with_thin(first(false)),
         ],
         repetitions: repetitions(false, extent),
         statements: vec![
@@ -223,6 +224,7 @@ pub(super) fn both_ways(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
             down(THIN_FIRST, &[THIN]),
             up(THIN_FIRST, &[THIN]),
         ],
+        ..Point::default()
     }])
 }
 
@@ -249,13 +251,13 @@ fn at_loss(loss: &str, extent: Extent) -> Result<Point, LaboratoryError> {
     Ok(Point {
         item: "loss both ways",
         name: format!("100 kbit/s up, 40 ms, loss of {loss} both ways"),
-        place: None,
-        arms: vec![
-            Arm::direct(NONE, path.clone(), seconds),
-            Arm::thin(THIN, path, seconds),
+        cases: vec![
+            Case::direct(NONE, path.clone(), seconds),
+            Case::thin(THIN, path, seconds),
         ],
         repetitions: repetitions(extent == Extent::Full, extent).min(SHOWN),
         statements: vec![Statement::new(Metric::Timeouts, THIN, &[NONE]).at_most(1.1)],
+        ..Point::default()
     })
 }
 

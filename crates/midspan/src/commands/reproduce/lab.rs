@@ -4,7 +4,7 @@ use midspan_linux::namespace;
 use midspan_records::Records;
 use midspan_reproduce::Paper;
 use midspan_reproduce::laboratory::{
-    Extent, LabEffort, LabPlan, LabProgress, Laboratory, laboratory,
+    Extent, LabEffort, LabProgress, Laboratory, Point, laboratory,
 };
 use miette::IntoDiagnostic;
 
@@ -25,7 +25,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
         threads: options.threads.map_or_else(cores, usize::from),
         ..LabEffort::default()
     };
-    let plan = paper.lab_plan(&effort).into_diagnostic()?;
+    let points = paper.lab_points(&effort).into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
@@ -33,7 +33,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
         runs,
         void,
         ..
-    } = measure(plan, &effort)?;
+    } = measure(points, &effort)?;
     let records = Records {
         records: figures.records,
     };
@@ -60,10 +60,10 @@ pub fn say_void(void: usize, runs: usize) {
     }
 }
 
-/// Runs the plan, and reports its progress.
-pub fn measure(plan: LabPlan, effort: &LabEffort) -> miette::Result<Laboratory> {
+/// Measures the points, and reports the progress.
+pub fn measure(points: Vec<Point>, effort: &LabEffort) -> miette::Result<Laboratory> {
     let mut bar = None;
-    let measured = laboratory(plan, effort, &mut |progress| match progress {
+    let measured = laboratory(points, effort, &mut |progress| match progress {
         LabProgress::Planned {
             runs,
             finished,

@@ -5,11 +5,11 @@ mod paths;
 #[cfg(test)]
 mod tests;
 
-use midspan_lab::Case;
+use midspan_lab::{Case, CaseKind};
 use midspan_path::{Flow, Order, Path, Workload};
 use midspan_units::{ByteSize, TimeSpan};
 
-use super::plan::{Arm, Extent, LabPlan, Point, SHOWN};
+use super::point::{Extent, Point, SHOWN};
 use super::statement::{Metric, Statement};
 use super::{LabEffort, LaboratoryError, distinct};
 use paths::RealPath;
@@ -128,8 +128,8 @@ impl Transfer {
     }
 }
 
-/// The points: every path with one transfer, then every path with the next.
-pub(super) fn plan(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
+/// Every path with one transfer, then every path with the next.
+pub(super) fn points(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
     let transfers = wanted(&effort.transfers)?;
     let mut all = paths::all()?;
     // A path that is requested by name is measured, even if it does not belong to the quick extent.
@@ -145,11 +145,7 @@ pub(super) fn plan(effort: &LabEffort) -> Result<LabPlan, LaboratoryError> {
             }
         }
     }
-    Ok(LabPlan {
-        shown: &[Metric::Completion],
-        beside: false,
-        ..LabPlan::of(points)
-    })
+    Ok(points)
 }
 
 /// The transfers with these names; all of them if no name is given.
@@ -179,23 +175,25 @@ fn point(path: &RealPath, transfer: &Transfer, extent: Extent, asked: bool) -> O
     if seconds > most && !asked {
         return None;
     }
-    let arms = arms(path, transfer, extent);
+    let cases = cases(path, transfer, extent);
     Some(Point {
         item: path.name,
         name: format!("{}, {}", path.name, transfer.name),
-        place: None,
-        statements: statements(path, transfer, &arms, extent != Extent::Quick),
-        arms,
+        statements: statements(path, transfer, &cases, extent != Extent::Quick),
+        cases,
         repetitions: match extent {
             Extent::Quick => 1,
             Extent::Normal if seconds > SHORT => LONG,
             Extent::Normal => SHOWN - 1,
             Extent::Full => FULL,
         },
+        shown: &[Metric::Completion],
+        beside: false,
+        ..Point::default()
     })
 }
 
-fn arms(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Arm> {
+fn cases(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Case> {
     let with_flow = |mut path: Path| {
         path.order = Order::InTurn;
         path.flows = paths::ends(&path)
@@ -211,7 +209,7 @@ fn arms(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Arm> {
         path
     };
     let seconds = path.seconds(transfer);
-    let mut arms = Vec::new();
+    let mut cases = Vec::new();
     let longest = match extent {
         Extent::Full => LONGEST_DIRECT.1,
         _ => LONGEST_DIRECT.0,
@@ -219,34 +217,34 @@ fn arms(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Arm> {
     let by_cubic = path.seconds_by_cubic(transfer);
     if by_cubic <= longest {
         let path = with_flow(path.ends_with("cubic"));
-        arms.push(Arm::direct(DIRECT_CUBIC, path, by_cubic));
+        cases.push(Case::direct(DIRECT_CUBIC, path, by_cubic));
     }
     let by_bbr = with_flow(path.ends_with("bbr"));
-    arms.push(Arm::direct(DIRECT_BBR, by_bbr, seconds));
+    cases.push(Case::direct(DIRECT_BBR, by_bbr, seconds));
     for (name, control) in [(HAPROXY_CUBIC, "cubic"), (HAPROXY_BBR, "bbr")] {
         // By default, only the better congestion control for HAProxy on this path.
         if extent == Extent::Full || path.hand.control == control {
             let path = with_flow(path.by_hand(control));
-            arms.push(Arm::new(name, path, Case::Haproxy, seconds));
+            cases.push(Case::new(name, path, CaseKind::Haproxy, seconds));
         }
     }
     let alone = with_flow(path.by_itself());
     let lesson = transfer.discarded();
-    arms.push(Arm::midspan(COLD, alone.clone(), seconds));
-    arms.push(
-        Arm::midspan(LEARNED, alone, seconds)
+    cases.push(Case::midspan(COLD, alone.clone(), seconds));
+    cases.push(
+        Case::midspan(LEARNED, alone, seconds)
             .after(lesson.workload(), path.seconds(&lesson) + REST),
     );
-    arms
+    cases
 }
 
 fn statements(
     path: &RealPath,
     transfer: &Transfer,
-    arms: &[Arm],
+    cases: &[Case],
     is_judged: bool,
 ) -> Vec<Statement> {
-    let there = |name: &&'static str| arms.iter().any(|arm| arm.name == *name);
+    let there = |name: &&'static str| cases.iter().any(|case| case.name == *name);
     let hand: Vec<&'static str> = [HAPROXY_CUBIC, HAPROXY_BBR]
         .into_iter()
         .filter(there)
@@ -264,15 +262,15 @@ fn statements(
         }
     }
     if path.has_short_queue && transfer.is_upload() {
-        for arm in arms {
-            let dropped = Statement::new(Metric::Dropped, arm.name, &[]);
-            let is_ours = arm.name == COLD || arm.name == LEARNED;
+        for case in cases {
+            let dropped = Statement::new(Metric::Dropped, case.name, &[]);
+            let is_ours = case.name == COLD || case.name == LEARNED;
             said.push(if is_ours && is_judged {
                 dropped.at_most(0.0)
             } else {
                 dropped
             });
-            said.push(Statement::new(Metric::Overflows, arm.name, &[]));
+            said.push(Statement::new(Metric::Overflows, case.name, &[]));
         }
     }
     said

@@ -6,7 +6,7 @@ use midspan_path::{NodeIndex, NodeKind, Path};
 use midspan_policy::{LegSettings, PolicyName};
 
 use super::super::LaboratoryError;
-use super::super::plan::read;
+use super::super::point::read;
 use super::{Kind, PAGE, PARALLEL, Transfer};
 use crate::run::number;
 

@@ -1,13 +1,14 @@
-//! Tests of the plan. Its measurements would need a quiet machine.
+//! Tests of the points. Their measurements would need a quiet machine.
 
 use std::collections::BTreeSet;
 
 use midspan_policy::PolicyName;
 
-use super::super::{real_paths, tests::check_plan};
+use super::super::point;
+use super::super::{real_paths, tests::check_points, tests::seconds_of};
 use super::*;
 
-fn plan_of(extent: Extent, item: Option<&str>, transfers: &[&str]) -> LabPlan {
+fn points_of(extent: Extent, item: Option<&str>, transfers: &[&str]) -> Vec<Point> {
     let effort = LabEffort {
         extent,
         item: item.map(str::to_owned),
@@ -17,50 +18,43 @@ fn plan_of(extent: Extent, item: Option<&str>, transfers: &[&str]) -> LabPlan {
     real_paths(&effort).unwrap()
 }
 
-fn seconds(plan: &LabPlan) -> f64 {
-    plan.runs()
-        .iter()
-        .map(|(_, arm, _)| arm.run_seconds())
-        .sum()
-}
-
-fn items(plan: &LabPlan) -> BTreeSet<&str> {
-    plan.points.iter().map(|point| point.item).collect()
+fn items(points: &[Point]) -> BTreeSet<&str> {
+    points.iter().map(|point| point.item).collect()
 }
 
 #[test]
-fn plans_are_sound_and_fit_their_time() {
+fn points_are_sound_and_fit_their_time() {
     for extent in [Extent::Quick, Extent::Normal, Extent::Full] {
-        let plan = plan_of(extent, None, &[]);
-        check_plan(&plan);
-        let minutes = seconds(&plan) / 60.0;
+        let points = points_of(extent, None, &[]);
+        check_points(&points);
+        let minutes = seconds_of(&points) / 60.0;
         match extent {
             Extent::Quick => assert!(minutes < 3.0, "{minutes}"),
             Extent::Normal => assert!(minutes < 45.0, "{minutes}"),
-            Extent::Full => assert_eq!(items(&plan).len(), 12),
+            Extent::Full => assert_eq!(items(&points).len(), 12),
         }
     }
 }
 
 #[test]
 fn every_path_is_measured_by_default_and_the_first_round_has_them_all() {
-    let plan = plan_of(Extent::Normal, None, &[]);
-    assert_eq!(items(&plan).len(), 12);
-    let runs = plan.runs();
+    let points = points_of(Extent::Normal, None, &[]);
+    assert_eq!(items(&points).len(), 12);
+    let runs = point::runs(&points);
     let first = runs
         .iter()
         .take_while(|(_, _, repetition)| *repetition == 0);
     let first: BTreeSet<&str> = first.map(|(point, _, _)| point.item).collect();
-    assert_eq!(first, items(&plan));
+    assert_eq!(first, items(&points));
 }
 
 #[test]
 fn a_path_and_transfers_can_be_chosen() {
-    let plan = plan_of(Extent::Quick, Some("maritime"), &[]);
-    assert_eq!(items(&plan), BTreeSet::from(["maritime"]));
+    let points = points_of(Extent::Quick, Some("maritime"), &[]);
+    assert_eq!(items(&points), BTreeSet::from(["maritime"]));
     // A transfer that would take too long by default is measured if it is requested.
-    let plan = plan_of(Extent::Normal, Some("maritime"), &["10 MB"]);
-    assert_eq!(plan.points.len(), 1);
+    let points = points_of(Extent::Normal, Some("maritime"), &["10 MB"]);
+    assert_eq!(points.len(), 1);
     let wrong = LabEffort {
         transfers: vec!["2 MB".to_owned()],
         ..LabEffort::default()
@@ -77,12 +71,12 @@ fn a_path_and_transfers_can_be_chosen() {
 
 #[test]
 fn midspan_has_no_hand_set_value_and_only_the_learned_one_a_lesson() {
-    for point in plan_of(Extent::Full, None, &[]).points {
-        for arm in &point.arms {
-            let (_, proxy) = arm.path.proxies().next().unwrap();
-            let is_ours = arm.case == Case::Midspan;
-            assert_eq!(proxy.policy == PolicyName::Auto, is_ours, "{}", arm.name);
-            assert_eq!(arm.discarded.is_some(), arm.name == LEARNED);
+    for point in points_of(Extent::Full, None, &[]) {
+        for case in &point.cases {
+            let (_, proxy) = case.path.proxies().next().unwrap();
+            let is_ours = case.kind == CaseKind::Midspan;
+            assert_eq!(proxy.policy == PolicyName::Auto, is_ours, "{}", case.name);
+            assert_eq!(case.discarded.is_some(), case.name == LEARNED);
             if is_ours {
                 assert_eq!(proxy.client_leg, proxy.server_leg);
                 assert_eq!(proxy.client_leg.initial_window, None);
@@ -93,11 +87,10 @@ fn midspan_has_no_hand_set_value_and_only_the_learned_one_a_lesson() {
 
 #[test]
 fn uploads_of_10_mb_take_under_a_minute() {
-    let plan = plan_of(Extent::Full, None, &["upload 10 MB"]);
-    assert!(!plan.points.is_empty());
-    let plan = plan_of(Extent::Full, None, &[]);
-    let long = plan
-        .points
+    let points = points_of(Extent::Full, None, &["upload 10 MB"]);
+    assert!(!points.is_empty());
+    let points = points_of(Extent::Full, None, &[]);
+    let long = points
         .iter()
         .filter(|point| point.name.ends_with("upload 10 MB"));
     let names: Vec<&str> = long.map(|point| point.item).collect();
@@ -110,22 +103,20 @@ fn uploads_of_10_mb_take_under_a_minute() {
 #[test]
 fn a_ratio_may_be_slower_by_a_share_or_by_a_time() {
     use super::super::run::Run;
-    let mut point = plan_of(Extent::Normal, Some("lan"), &["100 KB"])
-        .points
-        .remove(0);
+    let mut point = points_of(Extent::Normal, Some("lan"), &["100 KB"]).remove(0);
     point.repetitions = 1;
     let verdict = |direct: f64, ours: f64| {
-        let run = |arm: &str, time: f64| Run {
+        let run = |case: &str, time: f64| Run {
             transfers: vec![super::super::Transfer {
                 completion: Some(time),
                 goodput: 0.0,
                 p95: None,
             }],
-            ..Run::new(&point.name, arm, 0)
+            ..Run::new(&point.name, case, 0)
         };
         let runs = [run(DIRECT_CUBIC, direct), run(COLD, ours)];
         let mut said = point.statements.iter();
-        let said = said.find(|said| said.arm == COLD && said.against == [DIRECT_CUBIC]);
+        let said = said.find(|said| said.case == COLD && said.against == [DIRECT_CUBIC]);
         said.unwrap().record(&point, &runs).unwrap().ok
     };
     assert_eq!(verdict(1.0, 1.019), Some(true));
@@ -138,17 +129,15 @@ fn a_ratio_may_be_slower_by_a_share_or_by_a_time() {
 #[test]
 fn of_two_that_are_compared_with_the_faster_counts() {
     use super::super::run::Run;
-    let mut point = plan_of(Extent::Full, Some("lan"), &["100 KB"])
-        .points
-        .remove(0);
+    let mut point = points_of(Extent::Full, Some("lan"), &["100 KB"]).remove(0);
     point.repetitions = 1;
-    let run = |arm: &str, time: f64| Run {
+    let run = |case: &str, time: f64| Run {
         transfers: vec![super::super::Transfer {
             completion: Some(time),
             goodput: 0.0,
             p95: None,
         }],
-        ..Run::new(&point.name, arm, 0)
+        ..Run::new(&point.name, case, 0)
     };
     let runs = [
         run(HAPROXY_CUBIC, 4.0),

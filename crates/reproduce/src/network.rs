@@ -1,9 +1,9 @@
-//! A paper's network: one path file that simulator and lab read.
+//! A network: one path file that simulator and lab read.
 
 use midspan_document::{Override, Source, overrides};
 use midspan_path::{Error, Path};
 
-/// The path file of a paper.
+/// The path file of a network.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Network {
     name: &'static str,
@@ -21,13 +21,23 @@ impl Network {
     /// # Errors
     /// The text is not a path file, or a change has a wrong key or value.
     pub(crate) fn path(&self, changes: &[String]) -> Result<Path, Error> {
-        let changes = changes
-            .iter()
-            .map(|change| Override::parse("a paper's condition", change))
-            .collect::<Result<Vec<_>, _>>()?;
         let source = Source::new(self.name, self.text);
-        Ok(overrides::read_with(&source, &changes, Path::read)?)
+        Ok(overrides::read_with(&source, &parse(changes)?, Path::read)?)
     }
+}
+
+/// The built-in path of this name with `changes`, each in the language of `--set`.
+///
+/// # Errors
+/// There is no such path, or a change has a wrong key or value.
+pub(crate) fn built_in(name: &str, changes: &[String]) -> Result<Path, Error> {
+    Path::load_with(name, &parse(changes)?)
+}
+
+fn parse(changes: &[String]) -> Result<Vec<Override>, Error> {
+    let of = |change: &String| Override::parse("a paper's condition", change);
+    let parsed: Result<Vec<_>, _> = changes.iter().map(of).collect();
+    Ok(parsed?)
 }
 
 #[cfg(test)]
@@ -70,6 +80,6 @@ mod tests {
                 count += 1;
             }
         }
-        assert_eq!(count, 10);
+        assert_eq!(count, 11);
     }
 }

@@ -149,7 +149,7 @@ impl Metric {
 }
 
 /// Jain's index of shares: 1 if all shares are equal, 1/n if one flow has everything.
-fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
+pub(crate) fn jain(shares: impl Iterator<Item = f64>) -> Option<f64> {
     let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
     for share in shares {
         count += 1.0;

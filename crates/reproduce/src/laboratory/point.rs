@@ -1,12 +1,9 @@
 //! The points of a paper's figures, each with the cases that are compared at it.
 
-use midspan_document::Source;
 use midspan_lab::{Case, ThinOptions};
-use midspan_path::Path;
 use midspan_records::RunKey;
 use midspan_report::Axis;
 
-use super::LaboratoryError;
 use super::statement::{Metric, Statement};
 
 /// Repetitions of points with a bound: the smallest number that gives an interval of 95 %.
@@ -148,11 +145,6 @@ pub(crate) const fn repetitions(judged: bool, extent: Extent) -> u32 {
         (Extent::Normal, false) => SHOWN,
         _ => JUDGED,
     }
-}
-
-/// Reads the text of a path that this crate has written.
-pub(crate) fn read(name: &str, text: &str) -> Result<Path, LaboratoryError> {
-    Ok(Path::read(&Source::new(name, text)).map_err(midspan_path::Error::from)?)
 }
 
 /// Seconds that a download of `megabytes` takes if one ACK of `ack` bytes goes upstream for

@@ -6,6 +6,7 @@ use midspan_records::RunKey;
 
 use super::*;
 use crate::Paper;
+use crate::network::Network;
 
 const PAPERS: [Paper; 5] = Paper::ALL;
 const EXTENTS: [Extent; 3] = [Extent::Quick, Extent::Normal, Extent::Full];
@@ -162,7 +163,7 @@ fn a_stored_run_of_an_earlier_build_is_found() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("runs");
     std::fs::write(&file, line).unwrap();
-    let path = point::read(
+    const SMALL: Network = Network::new(
         "small",
         r#"
         seed = 7
@@ -188,8 +189,8 @@ fn a_stored_run_of_an_earlier_build_is_found() {
         workload = "download"
         size = "1 MB"
         "#,
-    )
-    .unwrap();
+    );
+    let path = SMALL.path(&[]).unwrap();
     let case = Case::midspan("named otherwise", path, 10.0).with_thin(midspan_lab::ThinOptions {
         pass: true,
         ack_first: None,

@@ -1,12 +1,15 @@
 //! Many subscribers of one GEO link: how goodput is shared, how the downloads delay a dialogue, and
 //! how one heavy user delays the pages of others.
 
-use std::fmt::Write as _;
+use midspan_path::{Error, Flow, NodeIndex, Order, Path, Workload};
+use midspan_units::{ByteSize, TimeSpan};
 
-use midspan_path::Path;
-
-use crate::laboratory::point::{read, repetitions};
+use crate::laboratory::point::repetitions;
 use crate::laboratory::{Case, Extent, LaboratoryError, Metric, Point, Statement};
+use crate::network::Network;
+use crate::run::number;
+
+const NETWORK: Network = Network::new("subscribers", include_str!("subscribers.toml"));
 
 const ITEM: &str = "many subscribers";
 const DIRECT: &str = "no proxy, CUBIC";
@@ -26,56 +29,24 @@ pub(super) fn points(extent: Extent) -> Result<Vec<Point>, LaboratoryError> {
 
 /// Twenty subscribers download at once, and one sends small requests again and again.
 fn twenty(extent: Extent) -> Result<Point, LaboratoryError> {
-    let (bytes, requests) = match extent {
-        Extent::Quick => (500_000_u32, 5),
+    let (bytes, count) = match extent {
+        Extent::Quick => (500_000, 5),
         _ => (2_500_000, 20),
     };
-    let mut flows = String::new();
-    for subscriber in 1..=SUBSCRIBERS {
-        // Clients start one after another. A common start would load the emulator, not the path.
-        let start = 100 * (subscriber - 1);
-        // Writing to a string cannot fail.
-        let _ = write!(
-            flows,
-            r#"
-[[flow]]
-name = "download {subscriber}"
-from = "subscriber-{subscriber}"
-to = "server"
-workload = "download"
-size = "{bytes} B"
-start = "{start} ms"
-"#
-        );
-    }
-    let asking = SUBSCRIBERS + 1;
-    let _ = write!(
-        flows,
-        r#"
-[[flow]]
-name = "dialogue"
-from = "subscriber-{asking}"
-to = "server"
-workload = "request-response"
-count = {requests}
-size = "2 KB"
-start = "3 s"
-"#
-    );
+    let path = downloads(bytes, count, TimeSpan::from_seconds(3))?;
     // The link carries 19 Mbit/s of data.
-    let all = u32::try_from(SUBSCRIBERS).unwrap_or(u32::MAX);
-    let seconds = f64::from(all) * f64::from(bytes) * 8.0 / 19e6;
+    let seconds = number(SUBSCRIBERS as u64 * bytes) * 8.0 / 19e6;
     Ok(Point {
         item: ITEM,
         name: "GEO, 20 subscribers download, one asks".to_owned(),
-        cases: cases(asking, &flows, seconds + 4.0)?,
+        cases: cases(path, seconds + 4.0),
         repetitions: repetitions(false, extent),
         statements: vec![
             Statement::new(Metric::Fairness(SUBSCRIBERS), AUTO, &[]).at_least(FAIR),
             Statement::new(Metric::Fairness(SUBSCRIBERS), DIRECT, &[]),
             Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[DIRECT]).at_most(1.0),
             Statement::new(Metric::Responses(SUBSCRIBERS), AUTO, &[]),
-            Statement::new(Metric::CompletionOf(u64::from(bytes)), AUTO, &[DIRECT]),
+            Statement::new(Metric::CompletionOf(bytes), AUTO, &[DIRECT]),
         ],
         ..Point::default()
     })
@@ -83,30 +54,23 @@ start = "3 s"
 
 /// One subscriber downloads without an end, others load a page each.
 fn heavy(extent: Extent) -> Result<Point, LaboratoryError> {
-    let seconds = 20;
-    let mut flows = format!(
-        r#"
-[[flow]]
-name = "heavy"
-from = "subscriber-1"
-to = "server"
-workload = "bulk-download"
-duration = "{seconds} s"
-"#
-    );
+    let duration = TimeSpan::from_seconds(20);
+    let page = Workload::Page {
+        objects: 30,
+        size: ByteSize::from_bytes(20_000),
+        parallel: 6,
+    };
+    let mut path = network(4)?;
+    let endless = Workload::BulkDownload { duration };
+    add(&mut path, "heavy", 1, endless, TimeSpan::ZERO);
     for (subscriber, start) in [(2, 4), (3, 8), (4, 12)] {
-        let _ = write!(
-            flows,
-            r#"
-[[flow]]
-name = "page {subscriber}"
-from = "subscriber-{subscriber}"
-to = "server"
-workload = "page"
-objects = 30
-size = "20 KB"
-start = "{start} s"
-"#
+        let name = format!("page {subscriber}");
+        add(
+            &mut path,
+            &name,
+            subscriber,
+            page,
+            TimeSpan::from_seconds(start),
         );
     }
     let mut statements = Vec::new();
@@ -119,65 +83,147 @@ start = "{start} s"
     Ok(Point {
         item: ITEM,
         name: "GEO, one downloads, three load pages".to_owned(),
-        cases: cases(4, &flows, f64::from(seconds))?,
+        cases: cases(path, duration.as_seconds()),
         repetitions: repetitions(false, extent),
         statements,
         ..Point::default()
     })
 }
 
-fn cases(subscribers: usize, flows: &str, seconds: f64) -> Result<Vec<Case>, LaboratoryError> {
-    let path = path(subscribers, flows)?;
-    Ok(vec![
+fn cases(path: Path, seconds: f64) -> Vec<Case> {
+    vec![
         Case::direct(DIRECT, path.clone(), seconds),
         Case::midspan(AUTO, path, seconds),
-    ])
+    ]
 }
 
-/// The link of the built-in path `geo-clean`. Each subscriber has an address of its own.
-fn path(subscribers: usize, flows: &str) -> Result<Path, LaboratoryError> {
-    let mut text = String::new();
-    for subscriber in 1..=subscribers {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            r#"
-[[host]]
-name = "subscriber-{subscriber}"
-[[link]]
-name = "subscriber-{subscriber}"
-between = ["subscriber-{subscriber}", "terminal"]
-rate = "100 Mbit/s"
-"#
-        );
+/// Twenty subscribers, each of which downloads `bytes`, and one that sends `count` requests, the
+/// first after `pause`.
+fn downloads(bytes: u64, count: u32, pause: TimeSpan) -> Result<Path, Error> {
+    let asking = SUBSCRIBERS + 1;
+    let mut path = network(asking)?;
+    let file = Workload::Download {
+        size: ByteSize::from_bytes(bytes),
+    };
+    for subscriber in 1..asking {
+        // Clients start one after another. A common start would load the emulator, not the path.
+        let start = TimeSpan::from_milliseconds(100 * (subscriber as u64 - 1));
+        let name = format!("download {subscriber}");
+        add(&mut path, &name, subscriber, file, start);
     }
-    let _ = write!(
-        text,
-        r#"
-[[router]]
-name = "terminal"
-[[proxy]]
-name = "gateway"
-policy = "auto"
-[[host]]
-name = "server"
-congestion_control = "cubic"
-[[link]]
-name = "satellite"
-between = ["terminal", "gateway"]
-delay = "280 ms"
-queue = "1000 packets"
-up = {{ rate = "2 Mbit/s" }}
-down = {{ rate = "20 Mbit/s" }}
-[[link]]
-name = "internet"
-between = ["gateway", "server"]
-rate = "100 Mbit/s"
-delay = "20 ms"
-{flows}
-[run]
-flows = "together"
-"#
-    );
-    read("subscribers", &text)
+    let dialogue = Workload::RequestResponse {
+        count,
+        size: ByteSize::from_bytes(2000),
+    };
+    add(&mut path, "dialogue", asking, dialogue, pause);
+    Ok(path)
+}
+
+/// Adds a flow of a subscriber, counted from 1.
+fn add(path: &mut Path, name: &str, subscriber: usize, workload: Workload, start: TimeSpan) {
+    let node = |name: &str| path.find_node(name).unwrap_or(NodeIndex(0));
+    let flow = Flow {
+        name: name.to_owned(),
+        from: node(&format!("subscriber-{subscriber}")),
+        to: node("server"),
+        workload,
+        start,
+    };
+    path.flows.push(flow);
+}
+
+/// The network with this number of subscribers, and without flows. The path file has one
+/// subscriber: the first node, on the first link. The others get copies of both.
+fn network(subscribers: usize) -> Result<Path, Error> {
+    let mut path = NETWORK.path(&[])?;
+    path.order = Order::Together;
+    let moved = |node: NodeIndex| match node.0 {
+        0 => node,
+        later => NodeIndex(later + subscribers - 1),
+    };
+    for link in &mut path.links {
+        link.between = link.between.map(moved);
+    }
+    let (node, link) = (path.nodes[0].clone(), path.links[0].clone());
+    for index in 1..subscribers {
+        let name = format!("subscriber-{}", index + 1);
+        let mut own = node.clone();
+        own.name.clone_from(&name);
+        path.nodes.insert(index, own);
+        let mut own = link.clone();
+        own.name = name;
+        own.between[0] = NodeIndex(index);
+        path.links.insert(index, own);
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use midspan_path::NodeKind;
+    use midspan_policy::PolicyName;
+    use midspan_sim::{Scenario, Simulation};
+
+    use super::*;
+    use crate::laboratory::jain;
+
+    const BYTES: u64 = 5_000_000;
+    const REQUESTS: u32 = 20;
+    /// Seconds until the first request. The downloads have filled the link before it.
+    const PAUSE: u32 = 8;
+
+    struct Measured {
+        /// Mean time for one request and its response, in seconds.
+        answer: f64,
+        /// Jain's index of the downloads' rates.
+        fairness: f64,
+        /// Seconds until all downloads were complete.
+        all: f64,
+    }
+
+    fn simulate(policy: PolicyName) -> Measured {
+        let pause = TimeSpan::from_seconds(u64::from(PAUSE));
+        let mut path = downloads(BYTES, REQUESTS, pause).unwrap();
+        for node in &mut path.nodes {
+            if let NodeKind::Proxy(proxy) = &mut node.kind {
+                proxy.policy = policy;
+            }
+        }
+        let made = Scenario::from_path(&path, true).unwrap();
+        assert_eq!(made.len(), 1);
+        let results = Simulation::new(&made[0].scenario).unwrap().run();
+        // Seconds from a flow's own start to its end, and its end.
+        let times: Vec<(f64, f64)> = (path.flows.iter().enumerate())
+            .map(|(index, flow)| {
+                let mut parts = made[0].flows.iter();
+                let parts = parts.find(|parts| parts.flow == index).unwrap();
+                let ends = parts.data.iter().map(|id| results.flows[id.0].finished);
+                let end = TimeSpan::from_nanoseconds(ends.max().flatten().unwrap().nanoseconds());
+                (end.as_seconds() - flow.start.as_seconds(), end.as_seconds())
+            })
+            .collect();
+        let (files, dialogue) = times.split_at(SUBSCRIBERS);
+        Measured {
+            answer: dialogue[0].0 / f64::from(REQUESTS),
+            fairness: jain(files.iter().map(|(time, _)| 1.0 / time)).unwrap(),
+            all: files.iter().map(|(_, end)| *end).fold(0.0, f64::max),
+        }
+    }
+
+    #[test]
+    fn many_subscribers_with_auto_leave_the_queue_short_and_the_link_busy() {
+        let configured = simulate(PolicyName::Configured);
+        let auto = simulate(PolicyName::Auto);
+        for (name, it) in [("configured", &configured), ("auto", &auto)] {
+            let Measured {
+                answer,
+                fairness,
+                all,
+            } = it;
+            println!("{name}: answer {answer:.3} s, Jain's index {fairness:.3}, all in {all:.1} s");
+        }
+        assert!(auto.answer < configured.answer);
+        assert!(auto.fairness >= 0.9);
+        assert!(auto.all < 1.05 * configured.all);
+    }
 }

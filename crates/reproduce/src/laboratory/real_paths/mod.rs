@@ -196,7 +196,8 @@ fn point(path: &RealPath, transfer: &Transfer, extent: Extent, asked: bool) -> O
 fn cases(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Case> {
     let with_flow = |mut path: Path| {
         path.order = Order::InTurn;
-        path.flows = paths::ends(&path)
+        let ends = path.find_node("client").zip(path.find_node("server"));
+        path.flows = ends
             .map(|(from, to)| Flow {
                 name: transfer.name.to_owned(),
                 from,

@@ -1,14 +1,15 @@
 //! The paths, with the values that an operator would set for them by hand.
 
-use std::fmt::Write as _;
-
-use midspan_path::{NodeIndex, NodeKind, Path};
+use midspan_path::{NodeKind, Path};
 use midspan_policy::{LegSettings, PolicyName};
 
 use super::super::LaboratoryError;
-use super::super::point::read;
 use super::{Kind, PAGE, PARALLEL, Transfer};
+use crate::network::{Network, built_in};
 use crate::run::number;
+
+const TWO_LINKS: Network = Network::new("two-links", include_str!("two-links.toml"));
+const WIRELESS: Network = Network::new("wireless", include_str!("wireless.toml"));
 
 /// Bits of data in a packet.
 const PACKET: f64 = 1448.0 * 8.0;
@@ -73,9 +74,9 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
         has_short_queue: false,
     };
     let built_in =
-        |name, known, hand| Ok::<_, LaboratoryError>(of(name, Path::load(name)?, known, hand));
+        |name, known, hand| Ok::<_, LaboratoryError>(of(name, built_in(name, &[])?, known, hand));
     let lossy_geo = |name, loss: &str, share, hand| {
-        Ok::<_, LaboratoryError>(of(name, geo_path(loss, CLEAR)?, satellite(share), hand))
+        Ok::<_, LaboratoryError>(of(name, geo_path(loss, &[])?, satellite(share), hand))
     };
     Ok(vec![
         lossy_geo("geo-1e-3", "0.001", 0.001, geo("bbr"))?,
@@ -89,7 +90,7 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
         // Half of the bandwidth-delay product of each leg.
         of(
             "middle",
-            two_links("middle", "100 Mbit/s", "50 ms")?,
+            two_links("100 Mbit/s", "50 ms")?,
             Known::new(0.2, 100.0, 100.0, 0.0),
             Hand::new("cubic", Some(400), Some(400)),
         ),
@@ -108,7 +109,7 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             usual: LONG,
             ..of(
                 "rain-fade",
-                geo_path("0", RAIN)?,
+                geo_path("0", &RAIN)?,
                 Known::new(0.6, 8.0, 1.2, 0.0005),
                 geo("bbr"),
             )
@@ -124,14 +125,14 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             has_short_queue: true,
             ..of(
                 "wireless",
-                wireless()?,
+                WIRELESS.path(&[])?,
                 Known::new(0.08, 5.0, 5.0, 0.001),
                 Hand::new("bbr", None, None),
             )
         },
         of(
             "lan",
-            two_links("lan", "1 Gbit/s", "0.1 ms")?,
+            two_links("1 Gbit/s", "0.1 ms")?,
             Known::new(0.001, 300.0, 300.0, 0.0),
             Hand::new("cubic", None, None),
         ),
@@ -141,15 +142,6 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             ..lossy_geo("geo-1e-4", "0.0001", 0.0001, geo("bbr"))?
         },
     ])
-}
-
-/// The nodes of the client and of the server.
-pub(super) fn ends(path: &Path) -> Option<(NodeIndex, NodeIndex)> {
-    let find = |name| {
-        let place = path.nodes.iter().position(|node| node.name == name);
-        place.map(NodeIndex)
-    };
-    Some((find("client")?, find("server")?))
 }
 
 impl RealPath {
@@ -237,110 +229,32 @@ impl Known {
     }
 }
 
-/// The end hosts and the proxy.
-const NODES: &str = r#"
-[[host]]
-name = "client"
-[[proxy]]
-name = "gateway"
-[[host]]
-name = "server"
-"#;
-
-/// The directions of a GEO link under a clear sky.
-const CLEAR: &str = r#"
-up = { rate = "2 Mbit/s" }
-down = { rate = "20 Mbit/s" }
-"#;
-
-/// The rain begins 2 s after the start, and is over 6 s later.
-const RAIN: &str = r#"
-[link.up]
-rate = "2 Mbit/s"
-[link.up.schedule]
-repeat = "60 s"
-steps = [
-    { at = "2 s", rate = "1 Mbit/s", loss = "0.3 %" },
-    { at = "8 s", rate = "2 Mbit/s", loss = "0 %" },
-]
-[link.down]
-rate = "20 Mbit/s"
-[link.down.schedule]
-repeat = "60 s"
-steps = [
-    { at = "2 s", rate = "6 Mbit/s", loss = "0.3 %" },
-    { at = "8 s", rate = "20 Mbit/s", loss = "0 %" },
-]
-"#;
-
-/// The built-in path `geo`, with another loss and these directions.
-fn geo_path(loss: &str, directions: &str) -> Result<Path, LaboratoryError> {
-    let text = format!(
-        r#"{NODES}
-[[link]]
-name = "satellite"
-between = ["client", "gateway"]
-delay = "280 ms"
-loss = "{loss}"
-queue = "1000 packets"
-{directions}
-[[link]]
-name = "terrestrial"
-between = ["gateway", "server"]
-rate = "1 Gbit/s"
-delay = "20 ms"
-queue = "1000 packets"
-"#
-    );
-    read("geo", &text)
+/// The built-in path `geo` with this loss. Its directions have rates of their own.
+fn geo_path(loss: &str, directions: &[&str]) -> Result<Path, LaboratoryError> {
+    let mut changes = vec![format!("link.satellite.loss={loss}")];
+    changes.extend(directions.iter().map(ToString::to_string));
+    Ok(built_in("geo", &changes)?)
 }
+
+/// Rain begins 2 s after the start, and is over 6 s later.
+const RAIN: [&str; 2] = [
+    r#"link.satellite.up={ rate = "2 Mbit/s", schedule = { repeat = "60 s", steps = [
+        { at = "2 s", rate = "1 Mbit/s", loss = "0.3 %" },
+        { at = "8 s", rate = "2 Mbit/s", loss = "0 %" },
+    ] } }"#,
+    r#"link.satellite.down={ rate = "20 Mbit/s", schedule = { repeat = "60 s", steps = [
+        { at = "2 s", rate = "6 Mbit/s", loss = "0.3 %" },
+        { at = "8 s", rate = "20 Mbit/s", loss = "0 %" },
+    ] } }"#,
+];
 
 /// Two links of one kind, with the proxy between them.
-fn two_links(name: &str, rate: &str, delay: &str) -> Result<Path, LaboratoryError> {
-    let mut text = NODES.to_owned();
-    for (link, ends) in [
-        ("near", r#""client", "gateway""#),
-        ("far", r#""gateway", "server""#),
-    ] {
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            r#"
-[[link]]
-name = "{link}"
-between = [{ends}]
-rate = "{rate}"
-delay = "{delay}"
-queue = "1000 packets"
-"#
-        );
-    }
-    read(name, &text)
-}
-
-/// Shikama's testbed: data from the wireless link leaves through a queue of 20 packets.
-fn wireless() -> Result<Path, LaboratoryError> {
-    let text = format!(
-        r#"{NODES}
-[[router]]
-name = "router"
-[[link]]
-name = "wireless"
-between = ["client", "gateway"]
-rate = "5 Mbit/s"
-delay = "10 ms"
-loss = "0.001"
-[[link]]
-name = "wire"
-between = ["gateway", "router"]
-rate = "100 Mbit/s"
-[[link]]
-name = "narrow"
-between = ["router", "server"]
-rate = "10 Mbit/s"
-delay = "30 ms"
-queue = "20 packets"
-"#
-    );
-    read("wireless", &text)
+fn two_links(rate: &str, delay: &str) -> Result<Path, LaboratoryError> {
+    let of = |link| {
+        [
+            format!("link.{link}.rate={rate}"),
+            format!("link.{link}.delay={delay}"),
+        ]
+    };
+    Ok(TWO_LINKS.path(&["near", "far"].map(of).concat())?)
 }

@@ -11,8 +11,6 @@ mod lab_package;
 mod output_arguments;
 #[cfg(feature = "lab")]
 mod plan_arguments;
-#[cfg(feature = "lab")]
-mod presentation;
 mod printing;
 mod progress;
 mod thin_arguments;

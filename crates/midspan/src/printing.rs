@@ -27,6 +27,12 @@ pub fn note(text: impl Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// The command as it was typed, for reports.
+pub fn command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    format!("midspan {}", arguments.join(" "))
+}
+
 /// Flushes standard output, after the last text.
 ///
 /// # Errors

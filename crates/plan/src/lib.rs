@@ -10,7 +10,7 @@
 //! | the configuration of a proxy | [`Plan::configuration`] |
 //!
 //! The numbers come from the analysis ([`midspan_model`]). This crate applies it to a path file and
-//! turns the results into [records](midspan_records) and sentences. It has no clock and does no
+//! turns the results into [records](midspan_records), sentences and tables. It has no clock and does no
 //! I/O.
 
 mod answer;
@@ -21,6 +21,7 @@ mod error;
 pub mod measured;
 mod place;
 mod plan;
+mod presentation;
 mod proxy_advice;
 mod records;
 mod text;

@@ -18,6 +18,19 @@ pub enum By {
     Measurement,
 }
 
+impl By {
+    /// The name, as in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Analysis => "analysis",
+            Self::Simulation => "simulation",
+            Self::Lab => "lab",
+            Self::Measurement => "measurement",
+        }
+    }
+}
+
 /// One number with its meaning.
 ///
 /// Names are in lower case with spaces; unit symbols and names of protocols are written as usual.

@@ -5,7 +5,8 @@
 //! not depend on how the numbers were obtained.
 //!
 //! - [`units`]: a number and its unit, formatted for people.
-//! - [`Table`], [`pivot`]: one row per case, one column per quantity, as text or in the report.
+//! - [`Table`], as text or in the report. [`pivot`]: one row per case, one column per quantity;
+//!   [`beside_printed`]: one row per record, next to the number that a paper prints.
 //! - [`BarPlot`], [`LinePlot`], [`PathPicture`]: SVG.
 //! - [`Report`]: all of these in one HTML file without external references.
 //!
@@ -39,6 +40,7 @@
 //! # Ok::<(), midspan_report::Error>(())
 //! ```
 
+mod beside_printed;
 mod error;
 mod markdown;
 mod path_picture;
@@ -49,6 +51,7 @@ mod table;
 mod text;
 pub mod units;
 
+pub use beside_printed::beside_printed;
 pub use error::Error;
 pub use path_picture::{DirectionPicture, LinkPicture, NodeKind, NodePicture, PathPicture};
 pub use pivot::{pivot, pivot_of};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use midspan_records::{By, Record};
+use midspan_records::Record;
 
 use crate::table::{Alignment, Cell, Table};
 use crate::units::{self, Scale};
@@ -75,7 +75,7 @@ impl<'a> RowKey<'a> {
         Self {
             item: &record.item,
             case: &record.case,
-            by: by_name(record.by),
+            by: record.by.name(),
         }
     }
 }
@@ -115,15 +115,6 @@ impl KeyColumns {
         ];
         let shown = shown.into_iter().filter(|(shown, _)| *shown);
         shown.map(|(_, text)| Cell::new(text)).collect()
-    }
-}
-
-fn by_name(by: By) -> &'static str {
-    match by {
-        By::Analysis => "analysis",
-        By::Simulation => "simulation",
-        By::Lab => "lab",
-        By::Measurement => "measurement",
     }
 }
 
@@ -239,6 +230,8 @@ fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
 
 #[cfg(test)]
 mod tests {
+    use midspan_records::By;
+
     use super::*;
 
     fn record(case: &str, quantity: &str, unit: &str, value: f64) -> Record {

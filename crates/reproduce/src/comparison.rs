@@ -6,6 +6,8 @@ use midspan_path::{Flow, Order, Path, Workload};
 use midspan_plan::{Answer, DataPath, PlanError};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{By, Quantity, Record, Spread};
+use midspan_report::units::format;
+use midspan_report::{Alignment, Cell, Table};
 use midspan_sim::NoObserver;
 use midspan_sweep::measure;
 use midspan_units::TimeSpan;
@@ -128,6 +130,52 @@ impl Comparison {
             ),
         ]
     }
+}
+
+/// The flows with their values and the differences, as a table.
+#[must_use]
+pub fn table(path: &Path, rows: &[Comparison]) -> Table {
+    let mut table = Table::new(&format!(
+        "The path \"{}\" by analysis, in the simulator and in the lab",
+        path.name
+    ));
+    for heading in ["flow", "quantity"] {
+        table.add_column(heading, Alignment::Left);
+    }
+    for heading in [
+        "analysis",
+        "simulation",
+        "lab",
+        "analysis / simulation",
+        "analysis / lab",
+        "simulation / lab",
+    ] {
+        table.add_column(heading, Alignment::Right);
+    }
+    for row in rows {
+        let shown = |value: Option<f64>| {
+            value.map_or_else(|| "–".to_owned(), |value| format(value, row.quantity.unit))
+        };
+        let mut name = Cell::new(&row.name);
+        for note in &row.notes {
+            table.add_note(&mut name, note);
+        }
+        let mut cells = vec![
+            name,
+            Cell::new(&row.quantity.name),
+            Cell::new(&shown(row.analysis)),
+            Cell::new(&shown(row.simulation.map(|spread| spread.median))),
+            Cell::new(&shown(row.lab.as_ref().map(|record| record.value))),
+        ];
+        cells.extend(row.differences().map(|(_, _, difference)| {
+            Cell::new(&difference.map_or_else(
+                || "–".to_owned(),
+                |share| format!("{:+.0} %", share * 100.0),
+            ))
+        }));
+        table.add_row(cells);
+    }
+    table
 }
 
 /// Completion time of one file, or throughput of bulk data; `None` for other workloads.

@@ -17,6 +17,7 @@ pub mod laboratory;
 mod maki;
 mod network;
 mod paper;
+mod presentation;
 mod run;
 mod shikama;
 mod simulated;
@@ -25,6 +26,7 @@ mod tam;
 pub use curves::{Curves, curves};
 pub use error::Error;
 pub use paper::Paper;
+pub use presentation::{report, table};
 pub use simulated::{Effort, FigurePlot, Simulated};
 
 use midspan_model::papers::Figure as Printed;

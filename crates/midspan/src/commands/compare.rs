@@ -6,9 +6,8 @@ use midspan_lab::{Case, CaseKind, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::{Record, Records};
-use midspan_report::units::format;
-use midspan_report::{Alignment, Cell, Table, stdout_width};
-use midspan_reproduce::comparison::Comparison;
+use midspan_report::stdout_width;
+use midspan_reproduce::comparison::{Comparison, table};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
@@ -62,48 +61,4 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
     let measurements = run_with_progress(path, &cases, options.repetitions)?;
     let valid = measurements.iter().all(|run| run.validity.is_valid());
     Ok((flow_records(path, &measurements), valid))
-}
-
-fn table(path: &Path, rows: &[Comparison]) -> Table {
-    let mut table = Table::new(&format!(
-        "The path \"{}\" by analysis, in the simulator and in the lab",
-        path.name
-    ));
-    for heading in ["flow", "quantity"] {
-        table.add_column(heading, Alignment::Left);
-    }
-    for heading in [
-        "analysis",
-        "simulation",
-        "lab",
-        "analysis / simulation",
-        "analysis / lab",
-        "simulation / lab",
-    ] {
-        table.add_column(heading, Alignment::Right);
-    }
-    for row in rows {
-        let shown = |value: Option<f64>| {
-            value.map_or_else(|| "–".to_owned(), |value| format(value, row.quantity.unit))
-        };
-        let mut name = Cell::new(&row.name);
-        for note in &row.notes {
-            table.add_note(&mut name, note);
-        }
-        let mut cells = vec![
-            name,
-            Cell::new(&row.quantity.name),
-            Cell::new(&shown(row.analysis)),
-            Cell::new(&shown(row.simulation.map(|spread| spread.median))),
-            Cell::new(&shown(row.lab.as_ref().map(|record| record.value))),
-        ];
-        cells.extend(row.differences().map(|(_, _, difference)| {
-            Cell::new(&difference.map_or_else(
-                || "–".to_owned(),
-                |share| format!("{:+.0} %", share * 100.0),
-            ))
-        }));
-        table.add_row(cells);
-    }
-    table
 }

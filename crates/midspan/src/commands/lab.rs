@@ -3,7 +3,7 @@
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use midspan_lab::{Case, Measurement, Progress, comparison_records, flow_records};
+use midspan_lab::{Case, Measurement, Presentation, Progress, comparison_records, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::Records;
@@ -13,7 +13,6 @@ use miette::{Context, IntoDiagnostic};
 use super::Outcome;
 use super::choices::choose_flows;
 use crate::lab_arguments::LabRunOptions;
-use crate::presentation::Presentation;
 use crate::printing;
 use crate::progress::Bar;
 
@@ -69,6 +68,7 @@ pub fn measure(
         let presentation = Presentation {
             path,
             title,
+            command: printing::command_line(),
             measurements: &measurements,
             records: &records,
         };

@@ -1,12 +1,10 @@
 //! `midspan lab paths`: Midspan without hand-set values compared with others, on real paths.
 
 use midspan_linux::namespace;
-use midspan_records::{By, Record, Records};
-use midspan_report::units::format_with_spread;
-use midspan_report::{Alignment, Cell, Table, stdout_width};
-use midspan_reproduce::laboratory::{
-    Judged, LabEffort, Laboratory, Metric, Point, real_paths as points_of,
-};
+use midspan_records::Records;
+use midspan_report::stdout_width;
+use midspan_reproduce::laboratory::real_paths::{points, summary, targets, times};
+use midspan_reproduce::laboratory::{LabEffort, Laboratory};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
@@ -26,7 +24,7 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         // There is no simulation for comparison.
         threads: 1,
     };
-    let points = points_of(&effort).into_diagnostic()?;
+    let points = points(&effort).into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
@@ -51,122 +49,4 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
     printing::note(summary(&judged));
     say_void(void, runs);
     Ok(void == 0 && records.all_ok())
-}
-
-/// Completion times: a row for each transfer on a path, a column for each case.
-fn times(points: &[Point], records: &[Record]) -> Table {
-    let mut table = Table::new("Completion times (s): medians, with the least and the greatest");
-    let mut cases: Vec<&str> = Vec::new();
-    for case in points.iter().flat_map(|point| &point.cases) {
-        if !cases.contains(&case.name) {
-            cases.push(case.name);
-        }
-    }
-    table.add_column("path and transfer", Alignment::Left);
-    for case in &cases {
-        table.add_column(case, Alignment::Right);
-    }
-    let quantity = Metric::Completion.quantity().name;
-    for point in points {
-        let mut row = vec![Cell::new(&point.name)];
-        for case in &cases {
-            let name = format!("{}, {case}", point.name);
-            let found = records.iter().find(|record| {
-                record.by == By::Lab && record.case == name && record.quantity == quantity
-            });
-            let mut cell = Cell::new(&found.map_or_else(String::new, thousandths));
-            if let Some(note) = found.and_then(|record| record.note.as_ref()) {
-                table.add_note(&mut cell, note);
-            }
-            row.push(cell);
-        }
-        table.add_row(row);
-    }
-    table
-}
-
-/// Times, with their unit in the title, and ratios.
-fn thousandths(record: &Record) -> String {
-    let digits = |value: f64| format!("{value:.3}");
-    match (record.low, record.high) {
-        (Some(low), Some(high)) => {
-            format!(
-                "{} ({}–{})",
-                digits(record.value),
-                digits(low),
-                digits(high)
-            )
-        }
-        _ => digits(record.value),
-    }
-}
-
-/// The targets and their results.
-fn targets(judged: &[Judged]) -> Table {
-    let mut table = Table::new("Targets");
-    for heading in ["path and transfer", "what", "asked"] {
-        table.add_column(heading, Alignment::Left);
-    }
-    table.add_column("median (interval)", Alignment::Right);
-    table.add_column("", Alignment::Left);
-    for one in judged {
-        let said = &one.statement;
-        let others = said.against.join(" or ");
-        let what = if others.is_empty() {
-            format!("{}: {}", said.case, said.metric.quantity().name)
-        } else {
-            format!("{} / {others}", said.case)
-        };
-        let asked = said
-            .bound
-            .map_or_else(String::new, |bound| bound.to_string());
-        let mut middle = Cell::new("");
-        if let Some(record) = &one.record {
-            let text = if others.is_empty() {
-                format_with_spread(record.value, record.low, record.high, &record.unit)
-            } else {
-                thousandths(record)
-            };
-            middle = Cell::new(&text);
-            if let Some(note) = &record.note {
-                let interval = note
-                    .split_once("; ")
-                    .map_or(note.as_str(), |(_, rest)| rest);
-                table.add_note(&mut middle, interval);
-            }
-        }
-        table.add_row(vec![
-            Cell::new(&one.point),
-            Cell::new(&what),
-            Cell::new(&asked),
-            middle,
-            Cell::new(verdict(one)),
-        ]);
-    }
-    table
-}
-
-/// Open if the interval contains the bound and the median is beyond it, and if there is no valid
-/// measurement.
-fn verdict(one: &Judged) -> &'static str {
-    match one.record.as_ref().map(|record| record.ok) {
-        Some(Some(true)) => "met",
-        Some(Some(false)) => "MISSED",
-        Some(None) => "open",
-        None => "open: not measured",
-    }
-}
-
-fn summary(judged: &[Judged]) -> String {
-    let count = |ok: Option<bool>| {
-        let of = |one: &&Judged| one.record.as_ref().and_then(|record| record.ok) == ok;
-        judged.iter().filter(of).count()
-    };
-    format!(
-        "{} targets: {} met, {} missed, {} open",
-        judged.len(),
-        count(Some(true)),
-        count(Some(false)),
-        count(None)
-    )
 }

@@ -11,6 +11,7 @@
 //! Each reader reports what the measurement does not contain, and what was assumed instead. Inputs
 //! are untrusted: every reader limits the size, and no input causes a panic.
 
+mod advice;
 pub mod iperf3;
 pub mod metrics;
 pub mod pcap;
@@ -24,6 +25,7 @@ use midspan_path::HostSettings;
 use midspan_units::{BitRate, ByteSize, Probability, TimeSpan};
 use thiserror::Error;
 
+pub use self::advice::MeasuredPlan;
 use crate::PlanError;
 use crate::data_path::{DataPath, PACKET};
 

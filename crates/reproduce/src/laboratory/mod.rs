@@ -10,7 +10,7 @@ mod error;
 mod figures;
 mod judging;
 pub(crate) mod point;
-mod real_paths;
+pub mod real_paths;
 mod run;
 mod statement;
 #[cfg(test)]
@@ -89,15 +89,6 @@ pub struct Laboratory {
     pub runs: usize,
     /// The number of void runs.
     pub void: usize,
-}
-
-/// The points of real paths: downloads, uploads and pages without a hand-set value, compared with
-/// direct connections and with HAProxy with hand-set values.
-///
-/// # Errors
-/// There is no such path or transfer.
-pub fn real_paths(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
-    wanted(real_paths::points(effort)?, "the real paths", effort)
 }
 
 /// Those of the points that `effort` selects, with its repetitions; `of` names the points in errors.

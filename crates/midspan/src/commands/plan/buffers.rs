@@ -69,7 +69,7 @@ pub fn buffers(options: &BuffersOptions) -> Outcome {
     output::write_plot(&options.path.results, &plot, || Report {
         title,
         summary: sentences.join(" "),
-        command: output::command_line(),
+        command: printing::command_line(),
         sections: vec![Section {
             heading: "Throughput against send buffer".to_owned(),
             text: String::new(),

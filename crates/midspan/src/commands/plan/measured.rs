@@ -7,10 +7,9 @@ use std::path::{Path as FilePath, PathBuf};
 use midspan_plan::measured::{
     LARGEST_TEXT, Measured, MeasuredError, iperf3, metrics, pcap, ping, ss,
 };
-use midspan_plan::{Answer, along, at, place};
-use midspan_records::{By, Record, Records};
-use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, pivot, stdout_width};
-use midspan_units::{BitRate, number};
+use midspan_records::Records;
+use midspan_report::{Content, Report, Section, pivot, stdout_width};
+use midspan_units::BitRate;
 use miette::{Context, IntoDiagnostic};
 
 use super::output;
@@ -37,45 +36,15 @@ pub fn measured(
             count => format!(", the busiest of {} connections", count + 1),
         }
     )];
-    let mut records = Records {
-        records: measured_records(program, measured),
+    let plan = measured.plan(program, rate).into_diagnostic()?;
+    text.extend(plan.text);
+    let tables = [
+        pivot("Measured", &plan.measured),
+        pivot("By analysis", &plan.predicted),
+    ];
+    let records = Records {
+        records: [plan.measured, plan.predicted].concat(),
     };
-    let mut plot = LinePlot {
-        title: format!("A proxy on the way of {}", measured.name),
-        x: Axis::new("place on the longest part of the way", "share"),
-        y: Axis::new("throughput", "bit/s"),
-        series: Vec::new(),
-    };
-    match measured.data_path(rate) {
-        Ok(data_path) => {
-            let (answers, tenths) = analyse(&data_path)?;
-            text.extend(advice(measured, &answers, rate));
-            for (case, answer) in &answers {
-                records.records.extend(answer.records(&measured.name, case));
-            }
-            plot.series.push(Series {
-                name: "by analysis".to_owned(),
-                points: tenths,
-            });
-            text.extend(
-                data_path
-                    .assumptions
-                    .iter()
-                    .map(|what| format!("Assumed: {what}.")),
-            );
-        }
-        Err(error) => text.push(format!("No plan: {error}.")),
-    }
-    text.extend(
-        measured
-            .untold
-            .iter()
-            .map(|what| format!("Not measured: {what}.")),
-    );
-    let is_measured = |record: &Record| record.by == By::Measurement;
-    let (seen, predicted): (Vec<Record>, Vec<Record>) =
-        records.records.iter().cloned().partition(is_measured);
-    let tables = [pivot("Measured", &seen), pivot("By analysis", &predicted)];
     if results.output.json {
         printing::line(records.to_json());
     } else {
@@ -86,17 +55,17 @@ pub fn measured(
             tables[1].to_text(stdout_width())
         ));
     }
-    output::write_plot(results, &plot, || Report {
+    output::write_plot(results, &plan.plot, || Report {
         title: format!("Plan from {program}"),
         summary: text.join(" "),
-        command: output::command_line(),
+        command: printing::command_line(),
         sections: vec![Section {
             heading: "Measured, and predicted from it".to_owned(),
             text: String::new(),
             content: tables
                 .map(Content::Table)
                 .into_iter()
-                .chain([Content::Lines(plot.clone())])
+                .chain([Content::Lines(plan.plot.clone())])
                 .collect(),
         }],
         records: records.clone(),
@@ -175,131 +144,4 @@ fn text(file: &FilePath) -> Result<String, MeasuredError> {
     let limit = u64::try_from(LARGEST_TEXT).unwrap_or(u64::MAX);
     open(file)?.take(limit + 1).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-type Answers = Vec<(String, Answer)>;
-
-/// End to end, at every node in between, and at the best tenth of the longest part; and all tenths.
-fn analyse(data_path: &midspan_plan::DataPath) -> miette::Result<(Answers, Vec<(f64, f64)>)> {
-    let mut answers = vec![(
-        "direct".to_owned(),
-        Answer::new(data_path, &[]).into_diagnostic()?,
-    )];
-    if data_path.nodes.len() > 2 {
-        for placement in place(data_path, 1, 16).into_diagnostic()?.placements {
-            let nodes = placement
-                .positions
-                .iter()
-                .filter_map(|position| data_path.nodes.get(*position));
-            let name = nodes.cloned().collect::<Vec<_>>().join(" and ");
-            let answer =
-                Answer::new(data_path, &at(data_path, &placement.positions)).into_diagnostic()?;
-            answers.push((format!("split at the point of {name}"), answer));
-        }
-    }
-    let tenths = along(data_path).into_diagnostic()?;
-    let points = tenths
-        .iter()
-        .map(|tenth| (tenth.share, tenth.answer.throughput()))
-        .collect();
-    if let Some(best) = tenths
-        .into_iter()
-        .max_by(|a, b| a.answer.throughput().total_cmp(&b.answer.throughput()))
-    {
-        let case = format!("split at {:.0} % of {}", best.share * 100.0, best.link);
-        answers.push((case, best.answer));
-    }
-    Ok((answers, points))
-}
-
-fn advice(measured: &Measured, answers: &Answers, rate: Option<BitRate>) -> Vec<String> {
-    let Some((_, direct)) = answers.first() else {
-        return Vec::new();
-    };
-    let predicted = direct.outcome.throughput;
-    let mut text = vec![match measured.throughput {
-        Some(seen) => format!(
-            "It reached {}; the analysis expects {predicted} for one connection alone, bound by {}.",
-            midspan_report::units::format(seen, "bit/s"),
-            direct.limit()
-        ),
-        None => format!(
-            "The analysis expects {predicted}, bound by {}.",
-            direct.limit()
-        ),
-    }];
-    if let Some([window, buffer]) = measured.limited {
-        let mut push_share = |share: f64, what: &str| {
-            if share > 0.05 {
-                text.push(format!(
-                    "For {:.0} % of the time, the sender waited for {what}.",
-                    share * 100.0
-                ));
-            }
-        };
-        push_share(window, "the receiver's window");
-        push_share(buffer, "room in its own send buffer");
-    }
-    let best = answers
-        .iter()
-        .skip(1)
-        .max_by(|a, b| a.1.throughput().total_cmp(&b.1.throughput()));
-    if let Some((case, best)) = best {
-        let gain = best.outcome.throughput.ratio(predicted).unwrap_or(1.0);
-        let caution = if rate.is_none() && gain > 1.05 {
-            ", if the slowest link can carry this"
-        } else {
-            ""
-        };
-        text.push(if gain < 1.05 {
-            "A proxy would hardly help: let this traffic pass untouched.".to_owned()
-        } else {
-            format!(
-                "With a proxy, the analysis expects {gain:.1} times the throughput \
-                 ({case}){caution}."
-            )
-        });
-    }
-    text
-}
-
-fn measured_records(program: &str, measured: &Measured) -> Vec<Record> {
-    let mut records = Vec::new();
-    let mut push = |case: &str, quantity: &str, unit: &str, value: Option<f64>| {
-        let record =
-            |value| Record::new(&measured.name, case, quantity, unit, By::Measurement, value);
-        records.extend(value.map(record));
-    };
-    push(program, "throughput", "bit/s", measured.throughput);
-    push(program, "highest rate seen", "bit/s", measured.peak);
-    push(
-        program,
-        "mean round-trip time",
-        "s",
-        measured.mean_round_trip,
-    );
-    push(
-        program,
-        "segment size",
-        "bytes",
-        measured.segment.map(f64::from),
-    );
-    push(
-        program,
-        "packets per ACK",
-        "packets",
-        measured.packets_per_ack,
-    );
-    let window = measured.receive_window.map(number);
-    push(program, "receive window", "bytes", window);
-    for stretch in &measured.stretches {
-        let case = if measured.stretches.len() > 1 {
-            format!("{program}, up to {}", stretch.end)
-        } else {
-            program.to_owned()
-        };
-        push(&case, "round-trip time", "s", stretch.round_trip);
-        push(&case, "loss", "share", stretch.loss);
-    }
-    records
 }

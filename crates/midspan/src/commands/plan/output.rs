@@ -17,12 +17,6 @@ pub fn write(file: &Path, text: &str) -> miette::Result<()> {
     Ok(())
 }
 
-/// The command as it was typed.
-pub fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("midspan {}", arguments.join(" "))
-}
-
 /// Writes the files of `--plot` and `--html`.
 pub fn write_plot(
     options: &ResultOptions,

@@ -87,7 +87,7 @@ pub fn place(options: &PlaceOptions) -> Outcome {
     output::write_plot(&options.path.results, &plot, || Report {
         title,
         summary: sentences.join(" "),
-        command: output::command_line(),
+        command: printing::command_line(),
         sections: vec![Section {
             heading: "Places".to_owned(),
             text: String::new(),

@@ -2,6 +2,7 @@
 //! HAProxy with hand-set values.
 
 mod paths;
+mod tables;
 #[cfg(test)]
 mod tests;
 
@@ -13,6 +14,7 @@ use super::point::{Extent, Point, SHOWN};
 use super::statement::{Metric, Statement};
 use super::{LabEffort, LaboratoryError, distinct};
 use paths::RealPath;
+pub use tables::{summary, targets, times};
 
 /// Plain routing; the end hosts send with this congestion control.
 const DIRECT_CUBIC: &str = "direct, CUBIC";
@@ -128,8 +130,17 @@ impl Transfer {
     }
 }
 
+/// The points: downloads, uploads and pages without a hand-set value, compared with direct
+/// connections and with HAProxy with hand-set values.
+///
+/// # Errors
+/// There is no such path or transfer.
+pub fn points(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
+    super::wanted(all(effort)?, "the real paths", effort)
+}
+
 /// Every path with one transfer, then every path with the next.
-pub(super) fn points(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
+fn all(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
     let transfers = wanted(&effort.transfers)?;
     let mut all = paths::all()?;
     // A path that is requested by name is measured, even if it does not belong to the quick extent.

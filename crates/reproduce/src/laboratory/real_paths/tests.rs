@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use midspan_policy::PolicyName;
 
 use super::super::point;
-use super::super::{real_paths, tests::check_points, tests::seconds_of};
+use super::super::tests::{check_points, seconds_of};
 use super::*;
 
 fn points_of(extent: Extent, item: Option<&str>, transfers: &[&str]) -> Vec<Point> {
@@ -15,7 +15,7 @@ fn points_of(extent: Extent, item: Option<&str>, transfers: &[&str]) -> Vec<Poin
         transfers: transfers.iter().map(|name| (*name).to_owned()).collect(),
         ..LabEffort::default()
     };
-    real_paths(&effort).unwrap()
+    points(&effort).unwrap()
 }
 
 fn items(points: &[Point]) -> BTreeSet<&str> {
@@ -59,13 +59,13 @@ fn a_path_and_transfers_can_be_chosen() {
         transfers: vec!["2 MB".to_owned()],
         ..LabEffort::default()
     };
-    let error = real_paths(&wrong).unwrap_err().to_string();
+    let error = super::points(&wrong).unwrap_err().to_string();
     assert!(error.contains("upload 10 MB"), "{error}");
     let wrong = LabEffort {
         item: Some("mars".to_owned()),
         ..LabEffort::default()
     };
-    let error = real_paths(&wrong).unwrap_err().to_string();
+    let error = super::points(&wrong).unwrap_err().to_string();
     assert!(error.contains("geo-1e-3, wifi,"), "{error}");
 }
 

@@ -2,9 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use midspan_lab::Measurement;
-use midspan_lab::emulator::BIN;
-use midspan_lab::results::{case_name, cases};
 use midspan_link::QueueLimit;
 use midspan_path::{Flow, Link, NodeKind, Path};
 use midspan_records::Records;
@@ -14,12 +11,19 @@ use midspan_report::{
 };
 use midspan_units::{TimeSpan, number};
 
+use crate::Measurement;
+use crate::emulator::BIN;
+use crate::results::{case_name, cases};
+
 /// The results of a lab run.
+#[derive(Debug, Clone)]
 pub struct Presentation<'a> {
     /// The path.
     pub path: &'a Path,
     /// The report's title.
     pub title: &'a str,
+    /// The command that made the measurements, as it was typed.
+    pub command: String,
     /// The measurements.
     pub measurements: &'a [Measurement],
     /// The measurements as records.
@@ -30,11 +34,12 @@ const RATIO: &str = "completion time ratio";
 
 impl Presentation<'_> {
     /// The report.
+    #[must_use]
     pub fn report(&self) -> Report {
         Report {
             title: self.title.to_owned(),
             summary: self.summary(),
-            command: command_line(),
+            command: self.command.clone(),
             picture: self.picture(),
             sections: self.sections(),
             method: self.method(),
@@ -249,11 +254,6 @@ fn cumulative(bins: &[u64]) -> Vec<(f64, f64)> {
             (end.as_seconds(), number(sum))
         }))
         .collect()
-}
-
-fn command_line() -> String {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    format!("midspan {}", arguments.join(" "))
 }
 
 fn kernel() -> String {

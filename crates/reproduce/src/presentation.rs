@@ -1,0 +1,65 @@
+//! The numbers of a paper next to the paper's own, as a table and as a report.
+
+use midspan_records::{Record, Records};
+use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, Table, beside_printed};
+
+use crate::{Error, FigurePlot, Paper, curves};
+
+/// The table, the simulated figures, and the figures of the analysis.
+///
+/// # Errors
+/// Those of [`curves`].
+pub fn report(
+    paper: Paper,
+    records: &Records,
+    figures: &[FigurePlot],
+    lab: bool,
+) -> Result<Report, Error> {
+    let mut content = vec![Content::Table(table(paper, &records.records, lab))];
+    for figure in figures {
+        let mut plot = figure.plot.clone();
+        plot.title = format!("{}: {}", figure.item, plot.title);
+        content.push(Content::Lines(plot));
+    }
+    for curves in curves(paper)? {
+        content.push(Content::Lines(LinePlot {
+            title: curves.title,
+            x: Axis::new(curves.x.0, curves.x.1),
+            y: Axis::new(curves.y.0, curves.y.1),
+            series: curves
+                .lines
+                .into_iter()
+                .map(|line| Series {
+                    name: line.name,
+                    points: line.points,
+                })
+                .collect(),
+        }));
+    }
+    Ok(Report {
+        title: title(paper),
+        command: format!(
+            "midspan reproduce {}{}",
+            paper.name(),
+            if lab { " --lab" } else { "" }
+        ),
+        sections: vec![Section {
+            heading: "The paper's figures".to_owned(),
+            text: String::new(),
+            content,
+        }],
+        records: records.clone(),
+        ..Report::default()
+    })
+}
+
+/// Each number next to the paper's. If `lab` is one of the sources, a column shows the source of
+/// each number.
+#[must_use]
+pub fn table(paper: Paper, records: &[Record], lab: bool) -> Table {
+    beside_printed(&title(paper), records, lab)
+}
+
+fn title(paper: Paper) -> String {
+    format!("What {} prints, and what comes out here", paper.name())
+}

@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test test-kernel soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs clean
+.PHONY: help dependencies build install demo test test-kernel soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -16,7 +16,7 @@ help:
 	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, list those that needed a second try"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
-	@echo "make lint    check format, lints, documentation links, circles between modules"
+	@echo "make lint    check format, lints, documentation, words of the lexicon, circles between modules"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
 	@echo "make conformance-self-test  require that the fault in each seeded build is found"
@@ -28,6 +28,7 @@ help:
 	@echo "make fuzz-self-test         require that a planted fault in each parser is found"
 	@echo "make bench   compare Midspan with HAProxy, nginx and plain routing; measure the I/O loops"
 	@echo "make docs    build the API documentation into target/doc"
+	@echo "make site    build the pages of docs as a site into target/site (installs mdBook into target if it is missing)"
 
 dependencies:
 	@scripts/install-dependencies
@@ -78,6 +79,7 @@ lint: dependencies
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	scripts/check-text --self-test
 	scripts/check-text
+	scripts/outside-links --self-test
 	cargo run --quiet --package midspan-layering -- --allowed crates/layering/allowed.txt
 
 bench: build
@@ -132,6 +134,17 @@ fuzz-self-test: dependencies
 
 docs:
 	cargo doc --workspace --no-deps
+
+# Newer versions may make other pages, so the version is fixed. An mdBook of this version on the PATH is used.
+MDBOOK_VERSION := 0.5.4
+
+site:
+	@export PATH="$(CURDIR)/target/mdbook/bin:$$PATH"; \
+	case "$$(mdbook --version 2>/dev/null)" in \
+		*v$(MDBOOK_VERSION)) ;; \
+		*) cargo install mdbook --locked --version $(MDBOOK_VERSION) --no-default-features --features search \
+			--root target/mdbook ;; \
+	esac && mdbook build && echo "the site is in target/site: open target/site/index.html"
 
 clean:
 	cargo clean

@@ -4,6 +4,8 @@
 
 mod arguments;
 mod commands;
+#[cfg(all(test, feature = "lab"))]
+mod documents;
 #[cfg(feature = "lab")]
 mod lab_arguments;
 #[cfg(any(test, not(feature = "lab")))]

@@ -23,8 +23,6 @@ use midspan_records::{RunKey, RunKind, Store};
 use crate::Simulated;
 pub use error::LaboratoryError;
 pub use figures::Judged;
-#[cfg(test)]
-pub(crate) use judging::jain;
 pub use midspan_lab::Case;
 pub use point::{Extent, Place, Point};
 pub use run::{Run, Transfer, Wire};

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod accounting;
 mod admission;
 mod ahead_loss;
 mod asymmetric;

@@ -1,5 +1,7 @@
 //! Tests that the documents show commands and options that exist, also those of the lab.
 
+#![allow(clippy::unwrap_used)]
+
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
@@ -233,9 +235,9 @@ fn a_wrong_command_line_is_refused() {
     for (is_inline, line, is_wrong) in [
         (false, "midspan status --josn", true),
         (false, "midspan stauts", true),
-        (false, "midspan kick PREFIX", true),
-        (true, "midspan kick PREFIX", false),
-        (true, "midspan kick --josn PREFIX", true),
+        (false, "midspan capture SESSION", true),
+        (true, "midspan capture SESSION", false),
+        (true, "midspan capture --josn SESSION", true),
         (true, "midspan stauts", true),
         (false, "midspan --version", false),
     ] {

@@ -56,7 +56,7 @@ pub enum LabPackage {
     #[command(
         args_conflicts_with_subcommands = true,
         subcommand_negates_reqs = true,
-        after_help = "Examples:\n  midspan plan geo\n  midspan plan my-path.toml --config midspan.toml\n  \
+        after_help = "Examples:\n  midspan plan geo\n  midspan plan my-path.toml --write-config midspan.toml\n  \
                       midspan plan place transatlantic"
     )]
     Plan(Box<PlanOptions>),

@@ -7,6 +7,8 @@ mod commands;
 #[cfg(all(test, feature = "lab"))]
 mod documents;
 #[cfg(feature = "lab")]
+mod files;
+#[cfg(feature = "lab")]
 mod lab_arguments;
 #[cfg(any(test, not(feature = "lab")))]
 mod lab_package;

@@ -84,12 +84,18 @@ pub struct PlanPathOptions {
     /// How results are given.
     #[command(flatten)]
     pub results: ResultOptions,
-    /// Write the recommended proxy configuration; `-` prints it
+    /// Write the recommended proxy configuration to a new file; `-` prints it
     #[arg(long, value_name = "FILE", requires = "path")]
-    pub config: Option<PathBuf>,
+    pub write_config: Option<PathBuf>,
+    /// Replace the file of --write-config if it exists
+    #[arg(long, requires = "write_config")]
+    pub force: bool,
     /// The proxy of this configuration, if the path has several
-    #[arg(long, value_name = "NODE", requires = "config")]
+    #[arg(long, value_name = "NODE", requires = "write_config")]
     pub proxy: Option<String>,
+    /// The name that --write-config had; now an error.
+    #[arg(long = "config", value_name = "FILE", hide = true)]
+    pub old_config: Option<PathBuf>,
 }
 
 /// Measurements; `-` is standard input.

@@ -65,12 +65,64 @@ fn the_configuration_that_is_recommended_is_one_that_the_proxy_reads() {
     ] {
         let file = folder.path().join("midspan.toml");
         let name = file.to_str().unwrap();
-        stdout(&["plan", path, "--set", change, "--config", name]);
+        stdout(&[
+            "plan",
+            path,
+            "--set",
+            change,
+            "--write-config",
+            name,
+            "--force",
+        ]);
         let rules = stdout(&["run", "--config", name, "--dry-run"]);
         assert!(rules.contains("table inet midspan"), "{rules}");
         let read = midspan_proxy::configuration::Configuration::load(&file).unwrap();
         assert_eq!(read.transparent().count(), 1);
     }
+}
+
+/// `plan --config FILE` once replaced the configuration of a gateway without a question.
+#[test]
+fn a_configuration_that_exists_is_never_replaced_without_force() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("midspan.toml");
+    let name = file.to_str().unwrap();
+    let old = "# the gateway's own\n";
+    std::fs::write(&file, old).unwrap();
+    let unchanged = || assert_eq!(std::fs::read_to_string(&file).unwrap(), old);
+    for (arguments, parts) in [
+        (
+            &["--config", name][..],
+            ["no option --config", "--write-config"],
+        ),
+        (&["--config", "-"], ["no option --config", "--write-config"]),
+        (&["--write-config", name], ["exists already", "--force"]),
+    ] {
+        let errors = error(&[&["plan", "geo"], arguments].concat());
+        let errors = errors.replace(['│', '\n'], " ");
+        let errors = errors.split_whitespace().collect::<Vec<_>>().join(" ");
+        for part in parts {
+            assert!(errors.contains(part), "{part}: {errors}");
+        }
+        unchanged();
+    }
+    // A path without a proxy has no configuration, and a wrong key no plan.
+    for wrong in [
+        &["--set", "link.satellite.loss=much"][..],
+        &["--proxy", "none"],
+    ] {
+        let write = ["plan", "geo", "--write-config", name, "--force"];
+        error(&[&write[..], wrong].concat());
+        unchanged();
+    }
+    stdout(&["plan", "geo", "--write-config", name, "--force"]);
+    assert!(
+        std::fs::read_to_string(&file)
+            .unwrap()
+            .contains("[[listener]]")
+    );
+    let names = std::fs::read_dir(folder.path()).unwrap();
+    assert_eq!(names.count(), 1, "no temporary file is left");
 }
 
 #[test]

@@ -69,7 +69,7 @@ fn commands_end_quietly_where_nobody_reads_what_they_print() {
         &["paths", "--json"],
         &["plan", "geo"],
         &["plan", "geo", "--json"],
-        &["plan", "geo", "--config", "-"],
+        &["plan", "geo", "--write-config", "-"],
         &["plan", "whatif", "geo", "link.satellite.loss=1 %"],
         &["plan", "buffers", "geo"],
         &["plan", "place", "geo"],

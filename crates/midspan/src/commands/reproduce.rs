@@ -12,6 +12,7 @@ use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::Outcome;
 use super::choices::cores;
+use crate::files;
 use crate::lab_arguments::ReproduceOptions;
 use crate::printing;
 use crate::progress::Spinner;
@@ -64,28 +65,21 @@ fn show(
     }
     if let Some(file) = &options.html {
         let report = report(paper, records, figures, options.lab).into_diagnostic()?;
-        let page = report.to_html().into_diagnostic()?;
-        fs::write(file, page)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
-        printing::note(format_args!("report: {}", file.display()));
+        files::write_and_tell("report", file, report.to_html().into_diagnostic()?)?;
     }
     Ok(())
 }
 
 /// The figures as separate files.
 fn write_figures(paper: Paper, folder: &Path, figures: &[FigurePlot]) -> miette::Result<()> {
-    let failed = |file: &Path| format!("cannot write {}", file.display());
     fs::create_dir_all(folder)
         .into_diagnostic()
-        .wrap_err_with(|| failed(folder))?;
+        .wrap_err_with(|| format!("cannot make {}", folder.display()))?;
     for figure in figures {
         let name = figure.item.replace(' ', "-");
         let file = folder.join(format!("{}-{name}.svg", paper.name()));
         let svg = figure.plot.to_svg().into_diagnostic()?;
-        fs::write(&file, svg)
-            .into_diagnostic()
-            .wrap_err_with(|| failed(&file))?;
+        files::write(&file, svg)?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@ mod output;
 mod place;
 mod whatif;
 
+use std::path::Path as FilePath;
 use std::time::Instant;
 
 use midspan_path::Path;
@@ -19,6 +20,7 @@ use miette::{IntoDiagnostic, miette};
 use self::output::write;
 use super::Outcome;
 use super::choices::overrides;
+use crate::files;
 use crate::plan_arguments::{PlanCommand, PlanOptions, PlanPathOptions};
 use crate::printing;
 
@@ -39,6 +41,20 @@ pub fn load(name: &str, set: &[String]) -> miette::Result<Path> {
 }
 
 fn whole(options: &PlanPathOptions) -> Outcome {
+    if options.old_config.is_some() {
+        return Err(miette!(
+            help = "--write-config FILE writes the recommended configuration to a new file",
+            "midspan plan has no option --config: in all other commands, --config names a file \
+             that is read, but here the file was overwritten. Nothing was written"
+        ));
+    }
+    if let Some(file) = options
+        .write_config
+        .as_ref()
+        .filter(|file| !is_stdout(file))
+    {
+        files::refuse_existing(file, options.force)?;
+    }
     let Some(name) = &options.path else {
         return measured::measured(&options.measured, options.rate, &options.results);
     };
@@ -50,9 +66,9 @@ fn whole(options: &PlanPathOptions) -> Outcome {
     let records = Records {
         records: plan.records(),
     };
-    if let Some(file) = &options.config {
+    if let Some(file) = &options.write_config {
         let text = configuration(&plan, options.proxy.as_deref())?;
-        if file.as_os_str() == "-" {
+        if is_stdout(file) {
             printing::text(text);
             return Ok(true);
         }
@@ -101,6 +117,10 @@ fn whole(options: &PlanPathOptions) -> Outcome {
         write(file, &report.to_html().into_diagnostic()?)?;
     }
     Ok(true)
+}
+
+fn is_stdout(file: &FilePath) -> bool {
+    file.as_os_str() == "-"
 }
 
 fn configuration(plan: &Plan, proxy: Option<&str>) -> miette::Result<String> {

@@ -3,18 +3,14 @@
 use std::path::Path;
 
 use midspan_report::LinePlot;
-use miette::{Context, IntoDiagnostic};
+use miette::IntoDiagnostic;
 
+use crate::files;
 use crate::plan_arguments::ResultOptions;
-use crate::printing;
 
 /// Writes a file and prints its name.
 pub fn write(file: &Path, text: &str) -> miette::Result<()> {
-    std::fs::write(file, text)
-        .into_diagnostic()
-        .wrap_err_with(|| format!("cannot write {}", file.display()))?;
-    printing::note(format_args!("written: {}", file.display()));
-    Ok(())
+    files::write_and_tell("written", file, text)
 }
 
 /// Writes the files of `--plot` and `--html`.

@@ -11,7 +11,7 @@ PREFIX ?= /usr/local
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
-	@echo "make install build, and put the program and its unit file under $(PREFIX)"
+	@echo "make install build, and put the program, its unit files and its documents under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, list those that needed a second try"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
@@ -36,15 +36,28 @@ dependencies:
 build: dependencies
 	cargo build --release --package midspan
 
-# Only what a gateway needs: no programs of the lab.
+# Only what a gateway needs: no programs of the lab. PROGRAM=FILE installs this build of midspan and
+# builds nothing.
+PROGRAM ?=
+
 install:
+ifeq ($(PROGRAM),)
 	@scripts/install-dependencies build
 	cargo build --release --package midspan
-	install -D --mode=755 target/release/midspan $(DESTDIR)$(PREFIX)/bin/midspan
+endif
+	install -D --mode=755 $(or $(PROGRAM),target/release/midspan) $(DESTDIR)$(PREFIX)/bin/midspan
 	for unit in $(notdir $(wildcard deploy/*.service)); do \
 		install -D --mode=644 deploy/$$unit $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit && \
 		sed --in-place 's|^\(Exec[A-Za-z]*=-*\)/[^ ]*/midspan|\1$(PREFIX)/bin/midspan|' \
 			$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
+	done
+	pages=$$(mktemp --directory) && \
+	$(or $(PROGRAM),target/release/midspan) manual --date $$(date +%Y-%m-%d) --output $$pages && \
+	for page in $$pages/*/usr/share/man/man*/*; do \
+		install -D --mode=644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/} || exit 1; \
+	done && rm --recursive $$pages
+	for page in $(notdir $(wildcard docs/*.md)); do \
+		install -D --mode=644 docs/$$page $(DESTDIR)$(PREFIX)/share/doc/midspan/$$page; \
 	done
 	install -D --mode=644 deploy/midspan.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/midspan.conf
 	if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers midspan.conf; fi

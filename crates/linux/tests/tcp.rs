@@ -134,3 +134,35 @@ fn accepted_sockets_inherit_the_dscp_of_the_listener() {
         assert_eq!(tcp::dscp(&accepted).unwrap(), class, "{address}");
     }
 }
+
+/// Linux passes the DSCP of a SYN on once.
+#[test]
+fn the_dscp_of_a_syn_is_kept_until_it_is_read() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let Ok(listener) = TcpListener::bind(address) else {
+            println!("skipped: this machine has no {address}");
+            continue;
+        };
+        let address = listener.local_addr().unwrap();
+        let class = "ef".parse().unwrap();
+        let call = || {
+            let domain = socket2::Domain::for_address(address);
+            let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).unwrap();
+            tcp::set_dscp(&socket, class).unwrap();
+            socket.connect(&address.into()).unwrap();
+            let (accepted, _) = listener.accept().unwrap();
+            (socket, accepted)
+        };
+        let (_client, accepted) = call();
+        assert_eq!(tcp::saved_dscp(&accepted).unwrap(), None, "{address}");
+        tcp::set_save_syn(&listener, true).unwrap();
+        let (_client, accepted) = call();
+        assert_eq!(
+            tcp::saved_dscp(&accepted).unwrap(),
+            Some(class),
+            "{address}"
+        );
+        assert_eq!(tcp::saved_dscp(&accepted).unwrap(), None, "{address}");
+        assert_eq!(tcp::dscp(&accepted).unwrap(), Dscp::default());
+    }
+}

@@ -67,13 +67,6 @@ const RULES: &[Rule] = &[
     },
     Rule {
         gateways: TRANSPARENT,
-        case: "DSCP of the client, of the server",
-        instead_of: "server: segments have the other end's class",
-        seen: &["server: no segment has the other end's class"],
-        reason: CLASS,
-    },
-    Rule {
-        gateways: TRANSPARENT,
         case: "traceroute -T",
         instead_of: "hops: gateway router server",
         seen: &["hops: gateway server"],
@@ -85,7 +78,7 @@ const RULES: &[Rule] = &[
 const BLIND: &str = "of a connection that Midspan carries, only the first segment passes the chain \
                      forward (docs/gateway.md, \"What the firewall no longer sees\")";
 
-const CLASS: &str = "Midspan does not copy the DSCP from one leg to the other (docs/transparent.md, \
+const CLASS: &str = "both legs have the DSCP of the client's SYN, not the server's (docs/transparent.md, \
                      \"Limits\")";
 
 /// The result of comparing a run with Midspan to plain routing.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use midspan_linux::tcp;
 use midspan_policy::{FirstFlight, LegStart, PacingBy, Request};
-use midspan_units::BitRate;
+use midspan_units::{BitRate, Dscp};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
@@ -61,7 +61,7 @@ pub struct Connecting {
 
 /// Connects to the server from the client's own address and port, for a transparent listener.
 /// `host_mark` is the host's part of the packet mark: the leg has the same bits as the client's
-/// packets, so both use the same route.
+/// packets, so both use the same route. `class` is that of the client's SYN.
 ///
 /// # Errors
 /// Those of `socket(2)`, `bind(2)` and `connect(2)`.
@@ -70,6 +70,7 @@ pub fn connect_as_client(
     host_mark: u32,
     listener: &Listener,
     start: &LegStart,
+    class: Dscp,
 ) -> rustix::io::Result<Connecting> {
     let socket = system::socket(request.server)?;
     set_common_options(&socket).map_err(errno)?;
@@ -77,7 +78,7 @@ pub fn connect_as_client(
     sockopt::set_socket_reuseaddr(&socket, true)?;
     let mark = listener.marks.server.unwrap_or_default();
     tcp::set_mark(&socket, host_mark | mark).map_err(errno)?;
-    let option_errors = u64::from(listener.set_up_leg(&socket, start).is_err());
+    let option_errors = u64::from(listener.set_up_leg(&socket, start, class).is_err());
     system::bind(&socket, request.client)?;
     connect(socket, request.server, option_errors)
 }

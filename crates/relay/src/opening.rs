@@ -8,7 +8,7 @@ use std::sync::Arc;
 use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{Dscp, Time, TimeSpan};
 use rustix::io::Errno;
 
 use super::arrival::{Arrival, NewClient};
@@ -188,7 +188,7 @@ impl Acceptor {
 
     /// Accepts one waiting connection and connects to its server.
     pub fn open(&mut self, now: Time, limits: &Limits) -> Acceptance {
-        let (client, address) = match self.accept() {
+        let (client, address, class) = match self.accept() {
             Ok(accepted) => accepted,
             Err(error) => return not_accepted(error),
         };
@@ -204,6 +204,11 @@ impl Acceptor {
             let known = known.then(|| address.ip());
             return match limits.take_of(&self.places, known) {
                 Ok(seat) => {
+                    // Before the client gets the first byte of the negotiation.
+                    let class = self
+                        .listener
+                        .set_up_leg(&client, &LegStart::default(), class);
+                    self.note(class);
                     let client = NewClient {
                         socket: client,
                         address,
@@ -248,23 +253,24 @@ impl Acceptor {
                 } => arrival.connect_timeout = connect_timeout,
             }
         }
-        self.connect(client, arrival, source, now)
+        self.connect((client, class), arrival, source, now)
     }
 
-    /// Accepts one waiting connection: the socket and the client's address.
+    /// Accepts one waiting connection: the socket, the client's address, and the class of its SYN.
     ///
     /// # Errors
     /// Those of `accept4(2)`; EAGAIN if no connection waits.
-    fn accept(&self) -> rustix::io::Result<(OwnedFd, SocketAddr)> {
+    fn accept(&self) -> rustix::io::Result<(OwnedFd, SocketAddr, Dscp)> {
         let socket = self.socket.as_ref().ok_or(Errno::AGAIN)?;
         let (client, address) = system::accept(socket)?;
         let address = address.and_then(|address| address.try_into().ok());
-        Ok((client, address.ok_or(Errno::CONNABORTED)?))
+        let class = self.listener.class_of_syn(&client);
+        Ok((client, address.ok_or(Errno::CONNABORTED)?, class))
     }
 
     fn connect(
         &mut self,
-        client: OwnedFd,
+        (client, class): (OwnedFd, Dscp),
         arrival: Arrival,
         source: ServerLegSource,
         now: Time,
@@ -275,7 +281,7 @@ impl Acceptor {
             true => Start::default(),
         };
         let [client_pacing, server_pacing] = [&start.client, &start.server].map(InputStart::from);
-        let mut option_errors = self.set_up_client(&client, start.client);
+        let mut option_errors = self.set_up_client(&client, start.client, class);
         let (narrow, errors) = match arrival.is_bypassed {
             false => {
                 let (policy, address) = (&mut *self.policy, request.client.ip());
@@ -284,7 +290,7 @@ impl Acceptor {
             true => (None, 0),
         };
         option_errors += errors;
-        match self.connect_server(source, request, start.server) {
+        match self.connect_server(source, request, start.server, class) {
             Ok(connecting) => Acceptance::Session(
                 arrival,
                 Legs {
@@ -324,6 +330,7 @@ impl Acceptor {
         source: ServerLegSource,
         request: Request,
         start: LegStart,
+        class: Dscp,
     ) -> rustix::io::Result<Connecting> {
         match source {
             ServerLegSource::Connecting(socket) => Ok(Connecting {
@@ -331,11 +338,11 @@ impl Acceptor {
                 option_errors: 0,
             }),
             ServerLegSource::ClientAddress => {
-                legs::connect_as_client(request, 0, &self.listener, &start)
+                legs::connect_as_client(request, 0, &self.listener, &start, class)
             }
-            ServerLegSource::OwnAddress => {
-                legs::connect_as_proxy(request.server, |socket| self.set_up_server(socket, &start))
-            }
+            ServerLegSource::OwnAddress => legs::connect_as_proxy(request.server, |socket| {
+                self.set_up_server(socket, &start, class)
+            }),
         }
     }
 
@@ -364,19 +371,30 @@ impl Acceptor {
             } => connect_timeout,
         };
         let start = self.start(now, request, None).client;
+        // Its class was set when it was accepted.
         Some(Admitted {
             connect_timeout,
-            option_errors: self.set_up_client(client, start),
+            option_errors: self.set_up_client(client, start, Dscp::default()),
         })
     }
 
-    /// Begins to connect to one of the addresses of a server.
+    /// The class of the SYN of an accepted client.
+    pub fn class_of(&self, client: &OwnedFd) -> Dscp {
+        self.listener.class_of_leg(client)
+    }
+
+    /// Begins to connect to one of the addresses of a server. `class` is that of the client's SYN.
     ///
     /// # Errors
     /// Those of `socket(2)` and `connect(2)`.
-    pub fn connect_new(&mut self, now: Time, request: &Request) -> rustix::io::Result<Connecting> {
+    pub fn connect_new(
+        &mut self,
+        now: Time,
+        request: &Request,
+        class: Dscp,
+    ) -> rustix::io::Result<Connecting> {
         let start = self.start(now, request, None).server;
-        self.connect_server(ServerLegSource::OwnAddress, *request, start)
+        self.connect_server(ServerLegSource::OwnAddress, *request, start, class)
     }
 
     /// The server of a session has never answered.
@@ -386,15 +404,15 @@ impl Acceptor {
 
     /// Sets the options with which a client leg starts; returns the number of refused options.
     /// Options that the client's socket has inherited from the listening socket are not set again.
-    fn set_up_client(&mut self, client: &OwnedFd, mut start: LegStart) -> u64 {
+    fn set_up_client(&mut self, client: &OwnedFd, mut start: LegStart, class: Dscp) -> u64 {
         if start.keepalive == self.listener.session.client.keepalive {
             start.keepalive = None;
         }
-        let result = self.listener.set_up_leg(client, &start);
+        let result = self.listener.set_up_leg(client, &start, class);
         self.note(result)
     }
 
-    fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart) -> u64 {
+    fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart, class: Dscp) -> u64 {
         let mut leg = leg.clone();
         // Most sessions end before keep-alive matters: see `keep_server_alive`.
         if leg.keepalive == self.listener.session.server.keepalive {
@@ -404,7 +422,7 @@ impl Acceptor {
         if let Some(mark) = self.listener.marks.server {
             errors += self.note(tcp::set_mark(server, mark));
         }
-        let result = self.listener.set_up_leg(server, &leg);
+        let result = self.listener.set_up_leg(server, &leg, class);
         errors + self.note(result)
     }
 

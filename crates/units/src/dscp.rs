@@ -45,6 +45,18 @@ impl Dscp {
         self.0
     }
 
+    /// The DSCP of an IP packet, from its first bytes; `None` if it is no IP packet.
+    #[must_use]
+    pub fn of_packet(packet: &[u8]) -> Option<Self> {
+        let [first, second] = *packet.first_chunk()?;
+        let field = match first >> 4 {
+            4 => second,
+            6 => first << 4 | second >> 4,
+            _ => return None,
+        };
+        Some(Self(field >> 2))
+    }
+
     /// The class selector N is the number 8 · N. Class N and drop precedence M of assured forwarding
     /// are 8 · N + 2 · M.
     fn from_name(name: &str) -> Option<u8> {
@@ -158,6 +170,18 @@ mod tests {
                 error.starts_with(&format!("\"{wrong}\" is no DSCP")),
                 "{error}"
             );
+        }
+    }
+
+    #[test]
+    fn a_packet_of_either_family_has_one() {
+        let of = |packet: &[u8]| Dscp::of_packet(packet).map(Dscp::number);
+        // EF with both ECN bits; the flow label follows the traffic class of IPv6.
+        assert_eq!(of(&[0x45, 46 << 2 | 3, 0, 40]), Some(46));
+        assert_eq!(of(&[0x60 | 0xb, 0x8f, 0xff, 0xff]), Some(46));
+        assert_eq!(of(&[0x45, 0]), Some(0));
+        for nothing in [&[][..], &[0x45], &[0x35, 0xff], &[0xff, 0xff]] {
+            assert_eq!(of(nothing), None);
         }
     }
 

@@ -315,6 +315,36 @@ pub fn set_dscp(socket: impl AsFd, dscp: Dscp) -> io::Result<()> {
     Ok(result?)
 }
 
+/// Longest headers of a SYN: those of IPv6 with extensions, and of TCP.
+const SAVED: usize = 512;
+
+/// Makes a listening socket keep the headers of the SYN of each connection (`TCP_SAVE_SYN`), for
+/// [`saved_dscp`].
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_save_syn(socket: impl AsFd, is_on: bool) -> io::Result<()> {
+    let value = libc::c_int::from(is_on).to_ne_bytes();
+    raw::set_option(
+        socket.as_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_SAVE_SYN,
+        &value,
+    )
+}
+
+/// The DSCP of the client's SYN on an accepted socket (`TCP_SAVED_SYN`), and frees the kept
+/// headers; `None` if none were kept, as for a SYN that was answered with a SYN cookie.
+///
+/// # Errors
+/// Those of `getsockopt(2)`.
+pub fn saved_dscp(socket: impl AsFd) -> io::Result<Option<Dscp>> {
+    let mut headers = [0; SAVED];
+    let option = libc::TCP_SAVED_SYN;
+    let length = raw::get_option(socket.as_fd(), libc::IPPROTO_TCP, option, &mut headers)?;
+    Ok(headers.get(..length).and_then(Dscp::of_packet))
+}
+
 /// Bytes written and not yet acknowledged by the peer, sent or not (`SIOCOUTQ`).
 ///
 /// # Errors

@@ -7,9 +7,9 @@ use midspan_gateway::initial_window::{MarkField, WindowNumbers};
 use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
 use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
-use midspan_relay::{Destination, ListenerLimits, RelayLimits};
+use midspan_relay::{Destination, ListenerLimits, RelayLimits, ServiceClass};
 use midspan_service::logging::LogSettings;
-use midspan_units::{ByteSize, Dscp, Probability, TimeSpan};
+use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::Deserialize;
 
 use super::admin::AdminTable;
@@ -124,7 +124,7 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     control_group: Option<Spanned<Probability>>,
     #[serde(default)]
-    dscp: Option<Dscp>,
+    dscp: ServiceClass,
     #[serde(default)]
     policy: PolicyName,
     #[serde(default)]

@@ -23,7 +23,7 @@ use midspan_relay::{
     Arrival, Clock, Limits, Openings, Reception, Released, SharedKnowledge, Shortage,
     connect_as_client,
 };
-use midspan_units::Time;
+use midspan_units::{Dscp, Time};
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -381,7 +381,8 @@ impl Worker {
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match connect_as_client(request, mark, &known.listener, &known.server) {
+        let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
+        match connect_as_client(request, mark, &known.listener, &known.server, class) {
             Ok(connecting) => {
                 let server = connecting.socket;
                 self.release(packet, listener, Released { arrival, server });
@@ -418,7 +419,8 @@ impl Worker {
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
-        match connect_as_client(request, mark, &known.listener, &known.server) {
+        let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
+        match connect_as_client(request, mark, &known.listener, &known.server, class) {
             Ok(connecting) => self.hold(Held {
                 packet,
                 listener,

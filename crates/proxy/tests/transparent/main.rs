@@ -34,6 +34,7 @@ mod passing;
 mod path_mtu;
 mod power_loss;
 mod reloading;
+mod service_class;
 mod signed;
 mod soak;
 mod support;

@@ -1,14 +1,11 @@
 //! Reloads, bypasses, and leftovers of a crash.
 
-use std::collections::BTreeMap;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use etherparse::{LaxNetSlice, LaxSlicedPacket, TransportSlice};
-use midspan_linux::namespace::NetworkNamespace;
 use midspan_proxy::command::Request;
 use rustix::process::{Signal, kill_process};
 
@@ -381,120 +378,5 @@ fn ports_are_free_after_the_end() {
     midspan.stop();
     for (server, client) in BOTH {
         call(server, client);
-    }
-}
-
-/// Captures all packets of a host's interfaces.
-fn captured(host: &NetworkNamespace) -> socket2::Socket {
-    use socket2::{Domain, Protocol, Socket, Type};
-    let every_protocol = Protocol::from(i32::from(3_u16.to_be())); // ETH_P_ALL
-    let open = move || Socket::new(Domain::PACKET, Type::DGRAM, Some(every_protocol));
-    let socket = host.run(open).unwrap().unwrap();
-    socket.set_nonblocking(true).unwrap();
-    socket
-}
-
-/// The DSCPs of the captured packets that come from `from` and belong to the connection with this
-/// port of the client; each with the number of packets.
-fn classes(captured: &socket2::Socket, from: &str, port: u16) -> BTreeMap<u8, usize> {
-    let from: IpAddr = from.parse().unwrap();
-    let (mut reader, mut buffer, mut classes) = (captured, [0; 2048], BTreeMap::new());
-    while let Ok(length) = reader.read(&mut buffer) {
-        let Ok(packet) = LaxSlicedPacket::from_ip(&buffer[..length]) else {
-            continue;
-        };
-        let (source, class) = match packet.net {
-            Some(LaxNetSlice::Ipv4(four)) => {
-                let header = four.header();
-                (IpAddr::from(header.source_addr()), header.dcp().value())
-            }
-            Some(LaxNetSlice::Ipv6(six)) => {
-                let header = six.header();
-                let class = header.traffic_class() >> 2;
-                (IpAddr::from(header.source_addr()), class)
-            }
-            _ => continue,
-        };
-        let Some(TransportSlice::Tcp(tcp)) = packet.transport else {
-            continue;
-        };
-        if source == from && [tcp.source_port(), tcp.destination_port()].contains(&port) {
-            *classes.entry(class).or_default() += 1;
-        }
-    }
-    classes
-}
-
-#[track_caller]
-fn assert_class(class: u8, captured: &socket2::Socket, from: &str, port: u16) {
-    let classes = classes(captured, from, port);
-    let found: Vec<u8> = classes.keys().copied().collect();
-    assert_eq!(found, [class], "from {from}: {classes:?}");
-}
-
-/// All packets of both legs have the class, from the SYN and the SYN-ACK on. Sessions keep it after
-/// a reload.
-#[kernel_test]
-fn a_reload_changes_the_service_class_of_new_sessions() {
-    let network = Network::new();
-    let listener = network.listen(PORT);
-    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
-    let have = |class: u8, near: &mut TcpStream, far: &mut TcpStream, legs: [(_, &str); 2]| {
-        echoes(near, far);
-        let port = near.local_addr().unwrap().port();
-        for (captured, from) in &legs {
-            assert_class(class, captured, from, port);
-        }
-    };
-    let both = |server, client| {
-        [
-            (captured(&network.client), server),
-            (captured(&network.server), client),
-        ]
-    };
-    let mut sessions = Vec::new();
-    let steps = [
-        ("", 0),
-        ("dscp = \"af41\"\n", 34),
-        ("dscp = 46\nhandshake = \"early\"\n", 46),
-        ("", 0),
-    ];
-    for (keys, class) in steps {
-        let answer = midspan.reload(&format!("{TRANSPARENT}{keys}"));
-        assert!(answer.ok, "{:?}", answer.error);
-        for (server, client) in BOTH {
-            let legs = both(server, client);
-            let mut near = network.connect(server, PORT).unwrap();
-            let (mut far, _) = accept(&listener);
-            have(class, &mut near, &mut far, legs);
-            sessions.push((near, far, server, client, class));
-        }
-    }
-    for (near, far, server, client, class) in &mut sessions {
-        have(*class, near, far, both(*server, *client));
-    }
-}
-
-#[kernel_test]
-fn both_legs_of_a_forward_listener_have_its_service_class() {
-    let network = Network::new();
-    let listener = network.listen(PORT);
-    let mut text = RELAY.to_owned();
-    let families = [
-        (GATEWAY, "10.1.0.1:8080", "10.3.0.2:80", OUTSIDE),
-        ("fd01::1", "[fd01::1]:8080", "[fd03::2]:80", OUTSIDE6),
-    ];
-    for (name, listen, to, _) in families {
-        text += &format!("[[listener]]\nname = \"{name}\"\nlisten = \"{listen}\"\n");
-        text += &format!("to = \"{to}\"\ndscp = \"cs1\"\n");
-    }
-    let _midspan = Midspan::ready(&network.gateway, &text);
-    for (inside, _, _, outside) in families {
-        let [client, server] = [&network.client, &network.server].map(captured);
-        let mut near = network.connect(inside, 8080).unwrap();
-        let (mut far, _) = accept(&listener);
-        echoes(&mut near, &mut far);
-        assert_class(8, &client, inside, near.local_addr().unwrap().port());
-        assert_class(8, &server, outside, far.peer_addr().unwrap().port());
     }
 }

@@ -44,9 +44,9 @@ def listen(port, protocol):
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
     if protocol == 0:
-        # The class CS1, for what is sent to either family's clients.
-        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x20)
-        listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x20)
+        # The class CS2, for what is sent to either family's clients, whose class is CS1.
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_TCLASS, 0x40)
+        listener.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 0x40)
     listener.bind(("::", port))
     listener.listen(100)
     while True:
@@ -182,8 +182,8 @@ table inet classes {
         type filter hook input priority 0
         tcp dport 7000 ip dscp cs1 counter
         tcp dport 7000 ip6 dscp cs1 counter
-        tcp sport 7000 ip dscp cs1 counter
-        tcp sport 7000 ip6 dscp cs1 counter
+        tcp sport 7000 ip dscp cs2 counter
+        tcp sport 7000 ip6 dscp cs2 counter
     }
 }
 END

@@ -1,8 +1,10 @@
 //! A listener: its settings.
 
 mod negotiation;
+mod service_class;
 
 pub use negotiation::{HeaderVersion, Language, Negotiation, Users};
+pub use service_class::ServiceClass;
 
 use std::io;
 use std::net::SocketAddr;
@@ -46,8 +48,8 @@ pub struct Listener {
     pub learned_windows: Vec<u32>,
     /// The share of connections that are not intercepted, as a control group.
     pub control_group: Probability,
-    /// The DSCP of packets on both legs of its sessions; `None`: Midspan sets none.
-    pub dscp: Option<Dscp>,
+    /// The DSCP of packets on both legs of its sessions.
+    pub dscp: ServiceClass,
     /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
@@ -93,7 +95,7 @@ impl Listener {
             handshake: Handshake::default(),
             learned_windows: Vec::new(),
             control_group: Probability::ZERO,
-            dscp: None,
+            dscp: ServiceClass::default(),
             marks: ListenerMarks::default(),
         }
     }
@@ -111,7 +113,7 @@ impl Listener {
     /// # Errors
     /// The first option that cannot be set.
     pub fn set_up_listening(&self, socket: impl AsFd) -> Result<(), LegError> {
-        self.set_dscp(&socket)?;
+        self.set_listening_class(&socket)?;
         leg_options::apply_before_listen(socket, &LegStart::from(&self.session.client))
     }
 
@@ -123,33 +125,62 @@ impl Listener {
     pub fn change_listening(&self, socket: impl AsFd) -> Result<(), LegError> {
         let start = LegStart::from(&self.session.client);
         let others = leg_options::change_listener(&socket, &start, self.marks.client);
-        match self.dscp {
-            Some(_) => self.set_dscp(&socket)?,
-            // The listener may have had the key before.
-            None if tcp::dscp(&socket).is_ok_and(|present| present == Dscp::default()) => {}
-            None => tcp::set_dscp(&socket, Dscp::default()).map_err(refused(Dscp::default()))?,
-        }
+        self.set_listening_class(&socket)?;
         others
     }
 
-    /// Sets up a leg before its first byte: on the server's leg before it connects.
+    /// Sets up a leg before its first byte: on the server's leg before it connects. `client` is the
+    /// class of the client's SYN.
     ///
     /// # Errors
     /// The first option that cannot be set; those before it stay set.
-    pub fn set_up_leg(&self, socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
-        // A client leg has inherited it, unless the kernel reflects the client's (tcp_reflect_tos).
-        self.set_dscp(&socket)?;
+    pub fn set_up_leg(
+        &self,
+        socket: impl AsFd,
+        start: &LegStart,
+        client: Dscp,
+    ) -> Result<(), LegError> {
+        match self.dscp {
+            // New sockets have this class.
+            ServiceClass::Client if client == Dscp::default() => {}
+            // A client leg has inherited a fixed class, unless the kernel reflects the client's
+            // (tcp_reflect_tos).
+            class => set_dscp(&socket, class.of(client))?,
+        }
         if *start == LegStart::default() {
             return Ok(());
         }
         leg_options::apply(socket, start)
     }
 
-    fn set_dscp(&self, socket: impl AsFd) -> Result<(), LegError> {
+    /// The class of an accepted client's SYN. To be called once for each client.
+    #[must_use]
+    pub fn class_of_syn(&self, client: impl AsFd) -> Dscp {
         match self.dscp {
-            Some(dscp) => tcp::set_dscp(socket, dscp).map_err(refused(dscp)),
-            None => Ok(()),
+            ServiceClass::Client => tcp::saved_dscp(client).ok().flatten().unwrap_or_default(),
+            ServiceClass::Fixed(_) => Dscp::default(),
         }
+    }
+
+    /// The class of a client's SYN, from its leg, which has been [set up](Self::set_up_leg).
+    #[must_use]
+    pub fn class_of_leg(&self, client: impl AsFd) -> Dscp {
+        match self.dscp {
+            ServiceClass::Client => tcp::dscp(client).unwrap_or_default(),
+            ServiceClass::Fixed(_) => Dscp::default(),
+        }
+    }
+
+    /// Sets the class that accepted sockets inherit, and whether the class of SYNs is kept for them.
+    /// The socket may have the settings of a listener before a reload.
+    fn set_listening_class(&self, socket: impl AsFd) -> Result<(), LegError> {
+        let is_clients = self.dscp == ServiceClass::Client;
+        tcp::set_save_syn(&socket, is_clients).map_err(refused(self.dscp))?;
+        let class = self.dscp.of(Dscp::default());
+        if tcp::dscp(&socket).is_ok_and(|present| present == class) {
+            return Ok(());
+        }
+        set_dscp(socket, class)
     }
 
     /// The settings of the negotiation; `None` if there is none and every client is admitted.
@@ -162,7 +193,11 @@ impl Listener {
     }
 }
 
-fn refused(dscp: Dscp) -> impl FnOnce(io::Error) -> LegError {
+fn set_dscp(socket: impl AsFd, dscp: Dscp) -> Result<(), LegError> {
+    tcp::set_dscp(socket, dscp).map_err(refused(ServiceClass::Fixed(dscp)))
+}
+
+fn refused(dscp: ServiceClass) -> impl FnOnce(io::Error) -> LegError {
     move |source| LegError::Refused {
         key: "dscp",
         value: dscp.to_string(),

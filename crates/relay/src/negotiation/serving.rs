@@ -149,9 +149,10 @@ impl Negotiations {
         let client = negotiating.client_address();
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
+        let class = acceptor.class_of(negotiating.client());
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let connecting = acceptor.connect_new(now, &request)?;
+            let connecting = acceptor.connect_new(now, &request, class)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
             Ok(connecting.socket)

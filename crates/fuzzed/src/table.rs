@@ -270,6 +270,7 @@ pub const TARGETS: &[Target] = &[
                 &["tracked", "passed", "find"],
             ),
             functions("crates/linux/src/nftables/generation.rs", &["read"]),
+            functions("crates/linux/src/nftables/counter.rs", &["read"]),
         ],
     },
     Target {

@@ -16,11 +16,20 @@ use crate::claim::{self, Kind};
 use crate::initial_window::remove_all_routes;
 use crate::interception::early_demux::EarlyDemux;
 use crate::interception::own_tables::{Parameter, tables};
-use crate::interception::{InterceptionError, accounting, queue_target, rules, timeouts};
+use crate::interception::{
+    InterceptionError, accounting, queue_target, rules, timeouts, untouched,
+};
 use crate::ours::is_our_rule;
 
 /// The endings of the names of one Midspan's tables, after the configured name.
-const SUFFIXES: [&str; 5] = ["", "_queue", "_probe", accounting::SUFFIX, timeouts::SUFFIX];
+const SUFFIXES: [&str; 6] = [
+    "",
+    "_queue",
+    "_probe",
+    accounting::SUFFIX,
+    timeouts::SUFFIX,
+    untouched::SUFFIX,
+];
 
 /// Removes all rules, routes and tables of Midspans that no longer run, and restores parameters of
 /// the kernel; returns the number of removed rules, routes and tables. While another Midspan runs

@@ -78,6 +78,7 @@ fn rules_of_interception_are_known_once_they_are_set() {
         ports: Vec::new(),
         except_ports: Vec::new(),
         except: Vec::new(),
+        rejects_quic: false,
         rungs: Vec::new(),
     };
     let plan = Plan {

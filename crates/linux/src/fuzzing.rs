@@ -31,6 +31,7 @@ pub fn netfilter_messages(received: &[u8]) {
     }
     assert!(read <= received.len());
     let _ = nftables::generation::read(received);
+    let _ = nftables::counter::read(received);
 }
 
 /// The number of the request to which [`route_lists`] is given answers.

@@ -5,6 +5,7 @@
 //! namespace.
 
 mod bounded;
+pub(crate) mod counter;
 pub(crate) mod generation;
 mod watch;
 
@@ -18,6 +19,7 @@ use serde_json::Value;
 use thiserror::Error;
 
 use crate::capability::{self, Capability};
+pub use counter::{Counter, named_counters};
 pub use generation::{Generation, generation, generation_after};
 pub use watch::RulesetWatch;
 

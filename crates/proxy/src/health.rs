@@ -1,8 +1,12 @@
 //! The state of the whole proxy apart from its counters, for the admin listener.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+
+use midspan_gateway::interception::Quic;
+use midspan_linux::process_use::{ProcessFiles, ProcessUse};
 
 use crate::late::LateThread;
 
@@ -20,8 +24,63 @@ pub(crate) struct HelperState {
     pub firewall_obstacles: u64,
     pub reloads: u64,
     pub reloads_failed: u64,
+    /// Whether the last reload failed, so that an older configuration is in force.
+    pub is_reload_failed: bool,
+    /// When the configuration in force was read, in seconds since 1970.
+    pub configured_at: u64,
     /// Lines missing in the helper's log.
     pub log_lines_lost: u64,
+    /// What the helper's process uses.
+    pub process: Option<OwnUse>,
+    /// The packets of QUIC that passed untouched; `None` if no listener is transparent.
+    pub quic: Option<Quic>,
+}
+
+/// What a process of Midspan uses, and since when it runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OwnUse {
+    pub cpu_milliseconds: u64,
+    pub resident_bytes: u64,
+    pub virtual_bytes: u64,
+    pub descriptors: u64,
+    pub descriptor_limit: Option<u64>,
+    /// Milliseconds since 1970.
+    pub started_milliseconds: u64,
+}
+
+impl OwnUse {
+    /// The present values; `None` if they cannot be read.
+    pub fn of(files: &ProcessFiles) -> Option<Self> {
+        let now: ProcessUse = files.now()?;
+        let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let started = files.started()?.duration_since(UNIX_EPOCH).ok()?;
+        Some(Self {
+            cpu_milliseconds: milliseconds(now.cpu_time),
+            resident_bytes: now.resident_bytes,
+            virtual_bytes: now.virtual_bytes,
+            descriptors: now.descriptors,
+            descriptor_limit: now.descriptor_limit,
+            started_milliseconds: milliseconds(started),
+        })
+    }
+}
+
+/// Whether new connections are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Running,
+    /// New connections of transparent listeners pass untouched.
+    Passing,
+    Draining,
+}
+
+impl Condition {
+    pub const ALL: [(Self, &'static str); 3] = [
+        (Self::Running, "running"),
+        (Self::Passing, "passing"),
+        (Self::Draining, "draining"),
+    ];
 }
 
 /// Why all new connections pass untouched.
@@ -96,6 +155,16 @@ impl Health {
 }
 
 impl Known {
+    /// The condition of the proxy.
+    pub fn condition(&self) -> Condition {
+        let passing = self.helper.passing.map(Passing::names);
+        match (self.is_draining, passing) {
+            (true, _) => Condition::Draining,
+            (false, Some(reasons)) if !reasons.is_empty() => Condition::Passing,
+            (false, _) => Condition::Running,
+        }
+    }
+
     /// The text of the health page: `Ok` if the proxy does its work.
     ///
     /// # Errors
@@ -167,5 +236,44 @@ mod tests {
         });
         let said = known.judge().unwrap_err();
         assert_eq!(said, "new connections pass untouched: firewall, bypass\n");
+    }
+
+    /// The table of states in the documentation has each answer.
+    #[test]
+    fn each_answer_is_documented() {
+        let documentation = include_str!("../../../docs/observability.md");
+        let has = |known: &Known| {
+            let (status, text) = match known.judge() {
+                Ok(text) => (200, text),
+                Err(text) => (503, text),
+            };
+            let answer = text.lines().last().unwrap();
+            let mut rows = documentation.lines();
+            rows.any(|row| row.contains(&format!("| {status} |")) && row.contains(answer))
+        };
+        let mut known = Known::default();
+        assert!(has(&known));
+        for reason in ["firewall", "relay", "bypass", "rules"] {
+            known.helper.passing = Some(Passing {
+                firewall: reason == "firewall",
+                relay: reason == "relay",
+                bypass: reason == "bypass",
+                draining: false,
+                rules: reason == "rules",
+            });
+            assert!(has(&known), "{reason}");
+            assert_eq!(known.condition(), Condition::Passing);
+        }
+        known.is_draining = true;
+        assert!(has(&known));
+        assert_eq!(known.condition(), Condition::Draining);
+        known.late = late(false);
+        known.is_draining = false;
+        known.helper.passing = None;
+        assert!(has(&known));
+        assert_eq!(known.condition(), Condition::Running);
+        known.late[0].is_stuck = true;
+        known.late[0].still_milliseconds = 3250;
+        assert!(has(&known));
     }
 }

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use midspan_linux::capability::{self, Capability};
+use midspan_linux::process_use::ProcessFiles;
 use midspan_linux::sandbox::{self, Landlock};
 use midspan_linux::tcp;
 use midspan_policy::Offered;
@@ -74,6 +75,7 @@ fn serve() -> Result<(), Error> {
     // Before the sandbox, which opens no file.
     let offered = offered();
     let host = HostCounters::open().ok();
+    let process = ProcessFiles::open().ok();
     // Before there is a second thread, so that the sandbox applies to all threads.
     let landlock = sandbox::enter()?;
     let Some(received) = receive_configuration(&helper)? else {
@@ -105,7 +107,8 @@ fn serve() -> Result<(), Error> {
             fragments,
         };
         let health = health.clone();
-        admin.start(listeners.relay.observer(), gate, narrow, host, health)?;
+        let observer = listeners.relay.observer();
+        admin.start(observer, gate, narrow, host, process, health)?;
     }
     message::send(&helper, &FromRelay::Ready, &[])?;
     let mut watch = ThreadWatch::new(settings.threads, limit, health.clone());

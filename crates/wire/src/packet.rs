@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use etherparse::{
     IpAuthHeaderSlice, IpNumber, Ipv4HeaderSlice, Ipv6ExtensionSlice, Ipv6ExtensionsSlice,
-    Ipv6HeaderSlice, LaxNetSlice, LaxSlicedPacket, TcpHeaderSlice,
+    Ipv6HeaderSlice, LaxNetSlice, LaxSlicedPacket, TcpHeaderSlice, TransportSlice,
 };
 
 use crate::IPV6_HEADER;
@@ -43,6 +43,13 @@ impl Fragments {
     const fn include(self, is_first: bool) -> bool {
         is_first && matches!(self, Self::First)
     }
+}
+
+/// Whether an IP packet carries UDP. The packet may be truncated behind its UDP header.
+#[must_use]
+pub fn is_udp(packet: &[u8]) -> bool {
+    let packet = LaxSlicedPacket::from_ip(packet);
+    packet.is_ok_and(|packet| matches!(packet.transport, Some(TransportSlice::Udp(_))))
 }
 
 impl<'a> TcpPacket<'a> {

@@ -11,6 +11,7 @@
 //! | packets of both legs | `output` | the socket's mark selects the zone of connection tracking |
 //! | a SYN that the relay refuses | `forward` | answered with a RST |
 //! | a SYN that the relay lets pass, or that arrives while no relay runs | `forward` | forwarded as if Midspan were absent |
+//! | QUIC (UDP port 443), both directions | `forward` | counted, because it passes untouched |
 //! | a client's ACK to a server whose SYN-ACK has not passed this machine | `forward` | if the relay watches the connection: put into the queue, so that the relay detects the asymmetric route |
 //!
 //! Therefore the host's filter first sees a connection as forwarded, and can refuse it. Then the
@@ -37,10 +38,12 @@ pub(crate) mod rules;
 mod rules_tests;
 pub mod survey;
 pub mod timeouts;
+pub(crate) mod untouched;
 
 pub use accounting::Accounting;
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use plan::{InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks};
+pub use untouched::Quic;
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -63,6 +66,7 @@ use probe::Probe;
 use rules::{Machine, QueueMethod};
 use rustix::io::Errno;
 use survey::ForeignRule;
+use timeouts::Timeouts;
 
 /// Why connections cannot be intercepted.
 #[derive(Debug, Error)]
@@ -134,6 +138,7 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
         early_demux_was: true,
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
+    text.push_str(&untouched::ruleset(&plan.numbers, plan.interfaces()));
     if timeouts::are_possible(&plan.numbers)? {
         text.push_str(&timeouts::ruleset(&plan.numbers));
     }
@@ -189,6 +194,8 @@ pub struct Interception {
     /// The tables as the kernel listed them.
     as_put: AsPut,
     timeouts: Timeouts,
+    /// Whether packets that pass untouched are counted.
+    counts: bool,
     rules: RulesetWatch,
     routes: RouteWatch,
     /// Other processes of this network namespace see by this claim that the tables are in use.
@@ -245,10 +252,16 @@ impl Interception {
             netlink,
             as_put: AsPut::default(),
             timeouts,
+            counts: change_parameters,
             rules: RulesetWatch::open().map_err(InterceptionError::Watch)?,
             routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
             _claim: claim,
         };
+        if change_parameters {
+            // Counters of an earlier run, which was killed.
+            let old = untouched::table(&installed.plan.numbers);
+            nftables::apply(&rules::removal(&old))?;
+        }
         // An error from here on drops `installed`, which removes its rules and routes.
         installed.ensure_delivery()?;
         // The rules come first, because they contain the parameter's former value.
@@ -455,7 +468,10 @@ impl Interception {
         if !self.has_ipv6 {
             plan.leave_out_ipv6();
         }
-        let rules = rules::ruleset(&plan, &self.marks, self.machine(), self.taking);
+        let mut rules = rules::ruleset(&plan, &self.marks, self.machine(), self.taking);
+        if self.counts {
+            rules.push_str(&untouched::ruleset(&plan.numbers, plan.interfaces()));
+        }
         for _ in 0..PUT_TRIES {
             let mut shown = Vec::new();
             let mut rules = rules.clone();
@@ -499,6 +515,10 @@ impl Interception {
                 tables.push(nftables::table(family, &name)?);
             }
         }
+        if self.counts {
+            let name = untouched::table(&self.plan.numbers);
+            tables.push(nftables::table("inet", &name)?);
+        }
         // This table must be the last one; see `put_rules`.
         if self.has_timeouts() {
             let name = timeouts::table(&self.plan.numbers);
@@ -514,28 +534,6 @@ fn has_ipv6() -> bool {
     !midspan_linux::ipv6::is_switched_off()
 }
 
-/// The table with the time-outs of connection tracking.
-enum Timeouts {
-    /// For a trial, and if the kernel does not support time-outs.
-    Unwanted,
-    /// The table as the kernel listed it after it was put.
-    Wanted { shown: Option<String> },
-}
-
-impl Timeouts {
-    /// Whether the table does not need to be put. It is put again only if it has changed, because
-    /// all sessions lose their time-outs when it is replaced.
-    fn are_as_put(&self, numbers: &InterceptionNumbers) -> Result<bool, NftablesError> {
-        match self {
-            Self::Unwanted => Ok(true),
-            Self::Wanted { shown: None } => Ok(false),
-            Self::Wanted { shown } => {
-                Ok(nftables::table("inet", &timeouts::table(numbers))? == *shown)
-            }
-        }
-    }
-}
-
 impl Drop for Interception {
     fn drop(&mut self) {
         // At a drop, an error cannot be returned. Without a relay the rules let all packets pass,
@@ -543,6 +541,9 @@ impl Drop for Interception {
         let _ = nftables::apply(&rules::removal(&self.plan.numbers.table));
         if self.has_timeouts() {
             let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.numbers)));
+        }
+        if self.counts {
+            let _ = nftables::apply(&rules::removal(&untouched::table(&self.plan.numbers)));
         }
         let _ = Probe::remove(&self.plan.numbers);
         let _ = queue_target::remove(&queue_target::table(&self.plan.numbers));
@@ -566,6 +567,7 @@ fn remove_leftovers(numbers: &InterceptionNumbers) -> Result<(), InterceptionErr
     local_delivery::remove(&netlink, numbers)?;
     nftables::apply(&rules::removal(&numbers.table))?;
     nftables::apply(&rules::removal(&timeouts::table(numbers)))?;
+    nftables::apply(&rules::removal(&untouched::table(numbers)))?;
     Probe::remove(numbers)?;
     queue_target::remove(&queue_target::table(numbers)).map_err(InterceptionError::NoQueue)
 }

@@ -28,7 +28,7 @@ pub struct InterceptionNumbers {
     /// Number of the queue for SYNs (NFQUEUE).
     pub queue: u16,
     /// Priority of the chain that intercepts SYNs, in the hook `forward`. It is after the host's
-    /// filter, so that the filter can refuse a connection. Midspan also uses the next two
+    /// filter, so that the filter can refuse a connection. Midspan also uses the next three
     /// priorities.
     pub forward_priority: i32,
 }
@@ -70,6 +70,8 @@ pub struct Selection {
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Servers and clients whose connections pass untouched.
     pub except: Vec<IpNet>,
+    /// Whether new connections of QUIC (UDP port 443) are rejected, so that clients use TCP.
+    pub rejects_quic: bool,
     /// Further sockets of the listener.
     pub rungs: Vec<Rung>,
 }
@@ -111,6 +113,18 @@ impl Plan {
     #[must_use]
     pub fn takes_ipv6(&self) -> bool {
         (self.selections.iter()).any(|selection| selection.ipv6_port.is_some())
+    }
+
+    /// The interfaces of clients, each once.
+    pub(super) fn interfaces(&self) -> impl Iterator<Item = &str> {
+        let mut names: Vec<&str> = Vec::new();
+        let selected = self.selections.iter().flat_map(|s| &s.interfaces);
+        for name in selected.chain(&self.more_interfaces) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names.into_iter()
     }
 
     /// Lets IPv6 connections pass untouched.

@@ -20,6 +20,8 @@ const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+/// A packet that opens a connection of QUIC over its usual port, or repeats such a packet.
+const QUIC: &str = "udp dport 443 ct state new";
 /// The packet with which a client completes the handshake.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
 /// Sets of connections that have passed untouched and are watched. The kernel adds and removes
@@ -363,7 +365,7 @@ impl Rules<'_> {
             .rule(rule("ipv6", "ip6"))
     }
 
-    /// SYNs that the host forwards. This chain chooses their listener.
+    /// SYNs that the host forwards, and QUIC that is rejected. This chain chooses their listener.
     fn intercept(&self, text: &mut String) {
         let bypass = Bypass::of(&self.plan.bypasses);
         text.push_str(&bypass.sets());
@@ -376,6 +378,10 @@ impl Rules<'_> {
         )
         .rules(bypass.rules())
         .rules(left_alone::rules(SYN));
+        if self.plan.selections.iter().any(|one| one.rejects_quic) {
+            // If TCP is not split, it has no advantage over QUIC.
+            intercept = intercept.rules(left_alone::rules(QUIC));
+        }
         for name in self.interfaces() {
             intercept = intercept.rules(self.proof(name));
         }
@@ -383,6 +389,10 @@ impl Rules<'_> {
             for name in &selection.interfaces {
                 intercept =
                     intercept.rule(format!("iifname \"{name}\" {SYN} jump intercept_{index}"));
+                if selection.rejects_quic {
+                    let jump = format!("iifname \"{name}\" {QUIC} jump quic_{index}");
+                    intercept = intercept.rule(jump);
+                }
             }
         }
         for (index, (selection, mark)) in
@@ -393,6 +403,9 @@ impl Rules<'_> {
                 "{}",
                 self.intercept_selection(index, selection, *mark)
             );
+            if selection.rejects_quic {
+                let _ = write!(text, "{}", self.reject_quic(index, selection, *mark));
+            }
         }
         let _ = write!(text, "{intercept}");
     }
@@ -420,20 +433,7 @@ impl Rules<'_> {
             .rule("ct state untracked return")
             // The server leg uses the client's port, which below 1024 needs a privileged process.
             .rule("tcp sport < 1024 return");
-        for (family, port) in [("ipv4", selection.ipv4_port), ("ipv6", selection.ipv6_port)] {
-            if port.is_none() {
-                chain = chain.rule(format!("meta nfproto {family} return"));
-            }
-        }
-        for prefix in &selection.except {
-            let family = match prefix.addr() {
-                IpAddr::V4(_) => "ip",
-                IpAddr::V6(_) => "ip6",
-            };
-            chain = chain
-                .rule(format!("{family} daddr {prefix} return"))
-                .rule(format!("{family} saddr {prefix} return"));
-        }
+        chain = chain.rules(left_out(selection));
         if !selection.except_ports.is_empty() {
             chain = chain.rule(format!(
                 "tcp dport {} return",
@@ -444,6 +444,15 @@ impl Rules<'_> {
             chain = chain.rule(format!("tcp dport != {} return", ports(&selection.ports)));
         }
         chain.rule(format!("{} accept", self.set_mark(mark)))
+    }
+
+    /// New connections of QUIC whose TCP connections would be intercepted. The relay decides, as
+    /// about SYNs: if no relay runs, they pass.
+    fn reject_quic(&self, index: usize, selection: &Selection, mark: u32) -> Chain {
+        Chain::regular(&format!("quic_{index}"))
+            .rule("ct status dnat return")
+            .rules(left_out(selection))
+            .rule(format!("{} accept", self.set_mark(mark)))
     }
 
     fn queue(&self) -> Chain {
@@ -466,6 +475,9 @@ impl Rules<'_> {
             .rule(format!(
                 "{refused} meta l4proto tcp {clear} reject with tcp reset"
             ))
+            .rule(format!(
+                "{refused} meta l4proto udp {clear} reject with icmpx type port-unreachable"
+            ))
             .rules(WATCHED.map(|(set, ip, _)| format!("{watched} add @{set} {{ {} }}", ends(ip))))
             .rule(format!("{watched} {clear}"))
             .rules(self.interfaces().flat_map(|name| {
@@ -481,14 +493,7 @@ impl Rules<'_> {
     }
 
     fn interfaces(&self) -> impl Iterator<Item = &str> {
-        let mut names: Vec<&str> = Vec::new();
-        let selected = self.plan.selections.iter().flat_map(|s| &s.interfaces);
-        for name in selected.chain(&self.plan.more_interfaces) {
-            if !names.contains(&name.as_str()) {
-                names.push(name);
-            }
-        }
-        names.into_iter()
+        self.plan.interfaces()
     }
 
     fn client_leg_marks(&self) -> impl Iterator<Item = &u32> {
@@ -518,6 +523,21 @@ impl Rules<'_> {
             !self.marks.mask
         )
     }
+}
+
+/// Lets the families and hosts pass untouched that a listener leaves out.
+fn left_out(selection: &Selection) -> Vec<String> {
+    let families = [("ipv4", selection.ipv4_port), ("ipv6", selection.ipv6_port)];
+    let missing = families.into_iter().filter(|(_, port)| port.is_none());
+    let families = missing.map(|(family, _)| format!("meta nfproto {family} return"));
+    let hosts = selection.except.iter().flat_map(|prefix| {
+        let family = match prefix.addr() {
+            IpAddr::V4(_) => "ip",
+            IpAddr::V6(_) => "ip6",
+        };
+        ["daddr", "saddr"].map(|end| format!("{family} {end} {prefix} return"))
+    });
+    families.chain(hosts).collect()
 }
 
 /// Lets packets for a full socket of another program pass. A half-open socket has neither a mark

@@ -32,6 +32,7 @@ fn plan() -> Plan {
                     "192.0.2.0/24".parse().unwrap(),
                     "2001:db8::1/128".parse().unwrap(),
                 ],
+                rejects_quic: false,
             },
             Selection {
                 slot: 1,
@@ -178,6 +179,42 @@ fn packets_of_other_interfaces_and_of_sessions_that_go_on_see_few_rules() {
         chain(&text, "server_side_behind_nat")[1],
         "meta nfproto ipv4 accept"
     );
+}
+
+#[test]
+fn quic_is_rejected_only_where_its_tcp_would_be_intercepted() {
+    let mut plan = plan();
+    plan.selections[0].rejects_quic = true;
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: QueueMethod::Statement,
+        early_demux: false,
+        early_demux_was: true,
+    };
+    let text = |taking| ruleset(&plan, &marks, machine, taking);
+    let take = chain(&text(true), "intercept");
+    let quic: Vec<&String> = take.iter().filter(|rule| rule.contains("udp")).collect();
+    assert_eq!(
+        quic,
+        [
+            "udp dport 443 ct state new ip saddr . ip daddr @left_alone_ipv4 return",
+            "udp dport 443 ct state new ip6 saddr . ip6 daddr @left_alone_ipv6 return",
+            "iifname \"acc\" udp dport 443 ct state new jump quic_0",
+            "iifname \"ppp*\" udp dport 443 ct state new jump quic_0",
+        ]
+    );
+    assert_eq!(
+        chain(&text(true), "quic_0"),
+        [
+            "ct status dnat return",
+            "ip daddr 192.0.2.0/24 return",
+            "ip saddr 192.0.2.0/24 return",
+            "ip6 daddr 2001:db8::1/128 return",
+            "ip6 saddr 2001:db8::1/128 return",
+            "meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept",
+        ]
+    );
+    assert!(!text(false).contains("udp dport"));
 }
 
 #[test]

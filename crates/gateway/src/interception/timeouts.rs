@@ -69,6 +69,26 @@ const fn same(host: u64) -> u64 {
     host
 }
 
+/// The table with the time-outs of connection tracking.
+pub(super) enum Timeouts {
+    /// For a trial, and if the kernel does not support time-outs.
+    Unwanted,
+    /// The table as the kernel listed it after it was put.
+    Wanted { shown: Option<String> },
+}
+
+impl Timeouts {
+    /// Whether the table does not need to be put. It is put again only if it has changed, because
+    /// all sessions lose their time-outs when it is replaced.
+    pub(super) fn are_as_put(&self, numbers: &InterceptionNumbers) -> Result<bool, NftablesError> {
+        match self {
+            Self::Unwanted => Ok(true),
+            Self::Wanted { shown: None } => Ok(false),
+            Self::Wanted { shown } => Ok(nftables::table("inet", &table(numbers))? == *shown),
+        }
+    }
+}
+
 /// Name of the table.
 pub(crate) fn table(numbers: &InterceptionNumbers) -> String {
     format!("{}{SUFFIX}", numbers.table)

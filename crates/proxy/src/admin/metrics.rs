@@ -1,6 +1,6 @@
 //! The metrics: each is defined once, here, with its text and where its values come from.
 //!
-//! `docs/observability.md` has them as a table, which a test holds equal to [`METRICS`].
+//! `docs/observability.md` has them as a table, which a test holds equal to [`metrics`].
 
 mod encoding;
 
@@ -17,11 +17,9 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
 use prometheus_client::registry::Registry;
 
 use crate::fragmenting::Fragments;
-use midspan_policy::leave_alone::SizeGain;
-use midspan_units::BitRate;
 
 use crate::gate::GateStatistics;
-use crate::health::Known;
+use crate::health::{Condition, Known, OwnUse};
 
 /// All numbers at one moment.
 #[derive(Debug)]
@@ -48,12 +46,15 @@ pub struct Snapshot {
     pub(crate) known: Known,
     /// Lines that the relay could not log.
     pub log_lines_lost: u64,
+    /// What the relay's process uses, where it can be read.
+    pub(crate) process: Option<OwnUse>,
 }
 
 /// A metric.
 #[derive(Debug)]
 pub struct Metric {
-    /// Its name without the unit at its end.
+    /// Its name without the unit at its end. It begins with `midspan_`, or with `process_` if
+    /// programs of all kinds have this metric.
     name: &'static str,
     unit: Option<&'static str>,
     kind: Kind,
@@ -88,11 +89,10 @@ struct Sink<'a> {
 const MICROSECONDS: f64 = 1e6;
 
 macro_rules! metrics {
-    ($($(#[doc = $doc:literal])+ $kind:ident $name:literal $([$unit:literal])?
-        ($($label:literal),*) = $read:expr;)+) => {
-        /// All metrics. Their names begin with `midspan_`.
-        pub const METRICS: &[Metric] = &[$(Metric {
-            name: concat!("midspan_", $name),
+    ($list:ident $prefix:literal $($(#[doc = $doc:literal])+ $kind:ident $name:literal
+        $([$unit:literal])? ($($label:literal),*) = $read:expr;)+) => {
+        pub(super) const $list: &[Metric] = &[$(Metric {
+            name: concat!($prefix, $name),
             unit: unit!($($unit)?),
             kind: Kind::$kind,
             labels: &[$($label),*],
@@ -111,7 +111,21 @@ macro_rules! unit {
     };
 }
 
+mod interception;
+mod process;
+
+/// All metrics.
+fn metrics() -> impl Iterator<Item = &'static Metric> {
+    let lists = [
+        OF_MIDSPAN,
+        interception::OF_INTERCEPTION,
+        process::OF_PROCESSES,
+    ];
+    lists.into_iter().flatten()
+}
+
 metrics! {
+    OF_MIDSPAN "midspan_"
     /// Always 1; the label is the version of Midspan.
     Gauge "build_info" ("version") =
         |_, sink| sink.put(&[env!("CARGO_PKG_VERSION")], Value::Number(1));
@@ -127,6 +141,14 @@ metrics! {
         };
         sink.put(&["late"], Value::Number(count(false)))?;
         sink.put(&["stuck"], Value::Number(count(true)))
+    };
+    /// The state of the proxy, 1 for one of these: running; passing (all new connections of
+    /// transparent listeners pass untouched: see midspan_passing); draining (about to end).
+    Gauge "state" ("state") = |now, sink| {
+        let condition = now.known.condition();
+        Condition::ALL.into_iter().try_for_each(|(other, name)| {
+            sink.put(&[name], Value::Number(u64::from(other == condition)))
+        })
     };
     /// Whether the proxy is about to end and accepts no more connections: 1 or 0.
     Gauge "draining" () =
@@ -154,6 +176,14 @@ metrics! {
         sink.put(&["ok"], Value::Number(now.known.helper.reloads))?;
         sink.put(&["failed"], Value::Number(now.known.helper.reloads_failed))
     };
+    /// Whether the last reload succeeded, or there was none: 1 or 0. After a failed reload, the
+    /// older configuration is in force.
+    Gauge "config_last_reload_successful" () = |now, sink| {
+        sink.put(&[], Value::Number(u64::from(!now.known.helper.is_reload_failed)))
+    };
+    /// When the configuration in force was read, in seconds since 1970.
+    Gauge "config_last_reload_success_timestamp" ["seconds"] () =
+        |now, sink| sink.put(&[], Value::Number(now.known.helper.configured_at));
     /// Lines missing in the log because the log was not read, or could not be written, by process.
     Counter "log_lines_lost" ("process") = |now, sink| {
         sink.put(&["relay"], Value::Number(now.log_lines_lost))?;
@@ -329,86 +359,6 @@ metrics! {
     /// Number of times that the buffers of a direction were bounded because the budget was short.
     Counter "directions_bounded" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.directions_bounded));
-    /// Connections that transparent listeners let pass untouched, by reason: full (too many were
-    /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
-    /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP
-    /// connection), connection_tracking (the table is nearly full), unreachable (the server, or
-    /// from the client's address), policy, control (the control group), unanswered (the client
-    /// repeated its SYN), asymmetric (the server's answers do not come back through this machine),
-    /// overdue (the client had not repeated its SYN in time when others needed room).
-    Counter "bypasses" ("reason") = |now, sink| {
-        gate(now, |gate| {
-            gate.bypasses()
-                .into_iter()
-                .try_for_each(|(reason, count)| sink.put(&[reason], Value::Number(count)))
-        })
-    };
-    /// Entries of connection tracking in the network namespace; a session of a transparent listener
-    /// has two. From 7/8 of the limit on, new connections pass untouched.
-    Gauge "connection_tracking_entries" () =
-        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.tracked_entries)));
-    /// The most entries that the table may have (net.netfilter.nf_conntrack_max); 0 without a
-    /// limit.
-    Gauge "connection_tracking_entries_limit" () =
-        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.tracked_limit)));
-    /// Flows of the control group that were not measured: too many at a time, reset, or not counted
-    /// by the kernel (net.netfilter.nf_conntrack_acct).
-    Counter "control_unmeasured" () =
-        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.control_unmeasured)));
-    /// Flows that ended with a FIN in each direction, by their bytes in the larger direction, split
-    /// or direct (those of the control group). Only of listeners with policy = "auto", as the next
-    /// two metrics.
-    Counter "flows_compared" ("path", "size") = |now, sink| {
-        each_size(now, |size, gain| {
-            sink.put(&["split", size], Value::Number(gain.split_flows))?;
-            sink.put(&["direct", size], Value::Number(gain.direct_flows))
-        })
-    };
-    /// Median goodput of the last 101 such flows, from the client's first segment to both FINs.
-    Gauge "flow_goodput_median" ["bits_per_second"] ("path", "size") = |now, sink| {
-        each_size(now, |size, gain| {
-            for (path, rate) in [("split", gain.split), ("direct", gain.direct)] {
-                if let Some(rate) = rate {
-                    sink.put(&[path, size], Value::Number(rate.bits_per_second()))?;
-                }
-            }
-            Ok(())
-        })
-    };
-    /// The gain of splitting: the median goodput of split flows, divided by that of direct flows.
-    Gauge "split_gain" ["ratio"] ("size") = |now, sink| {
-        each_size(now, |size, gain| match (gain.split, gain.direct) {
-            (Some(split), Some(direct)) => {
-                #[allow(clippy::cast_precision_loss)]
-                let of = |rate: BitRate| rate.bits_per_second() as f64;
-                sink.put(&[size], Value::Seconds(of(split) / of(direct)))
-            }
-            _ => Ok(()),
-        })
-    };
-    /// Number of times that splitting was found not to help the connections of a client to a
-    /// network; they pass untouched for interception.leave_alone_time.
-    Counter "routes_left_alone" () =
-        |now, sink| sink.put(&[], Value::Number(now.gains.routes_left_alone));
-    /// Proofs that the answers of a server do not come back through this machine.
-    Counter "asymmetric_routes_found" () =
-        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.asymmetric_routes_found)));
-    /// Connections that transparent listeners intercepted.
-    Counter "intercepted" () =
-        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.taken)));
-    /// Intercepted connections whose client did not continue.
-    Counter "intercepted_expired" () =
-        |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.expired)));
-    /// SYNs dropped by transparent listeners, by reason: held (an earlier SYN of the connection
-    /// waits for the server, or has just been released), stale (the relay had been stopped),
-    /// port_in_use (the client's last connection from the same port has not ended on this machine).
-    Counter "syns_dropped" ("reason") = |now, sink| {
-        gate(now, |gate| {
-            sink.put(&["held"], Value::Number(gate.retransmissions_held))?;
-            sink.put(&["stale"], Value::Number(gate.dropped_stale))?;
-            sink.put(&["port_in_use"], Value::Number(gate.dropped_port_in_use))
-        })
-    };
     /// Bytes of sessions that were passed on, by method: copied, or spliced (through a pipe, with
     /// half the CPU time).
     Counter "moved" ["bytes"] ("method") = |now, sink| {
@@ -521,19 +471,9 @@ fn seconds(milliseconds: u64) -> Value<'static> {
     Value::Seconds(milliseconds as f64 / 1e3)
 }
 
-fn each_size(now: &Snapshot, mut put: impl FnMut(&str, &SizeGain) -> fmt::Result) -> fmt::Result {
-    let names = ["10KB", "100KB", "1MB", "10MB", "more"];
-    let sizes = names.iter().zip(&now.gains.sizes);
-    sizes
-        .into_iter()
-        .try_for_each(|(name, gain)| put(name, gain))
-}
-
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        METRICS
-            .iter()
-            .try_for_each(|metric| metric.encode(self, &mut encoder))
+        metrics().try_for_each(|metric| metric.encode(self, &mut encoder))
     }
 }
 

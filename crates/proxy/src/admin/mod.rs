@@ -23,6 +23,7 @@ use crate::fragmenting::FragmentCounters;
 use crate::gate::GateObserver;
 use crate::health::Health;
 use host::HostCounters;
+use midspan_linux::process_use::ProcessFiles;
 use midspan_relay::observation::Observer;
 use midspan_relay::remembered::Remembered;
 use midspan_service::pages;
@@ -58,9 +59,10 @@ impl Admin {
         gate: Option<GateObserver>,
         narrow: NarrowObserver,
         host: Option<HostCounters>,
+        process: Option<ProcessFiles>,
         health: Health,
     ) -> Result<(), Error> {
-        let service = server::Service::new(relay, gate, narrow, host, health);
+        let service = server::Service::new(relay, gate, narrow, host, process, health);
         let listener = std::net::TcpListener::from(self.socket);
         let names = self.settings.names;
         pages::serve_in_thread("admin", listener, service, names, |error| {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use midspan_linux::process_use::ProcessFiles;
 use midspan_linux::sandbox;
 use midspan_relay::observation::{Observer, Question};
 use midspan_service::pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
@@ -14,7 +15,7 @@ use super::NarrowObserver;
 use super::host::HostCounters;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
-use crate::health::Health;
+use crate::health::{Health, OwnUse};
 
 /// Pause between two queries to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
@@ -28,6 +29,7 @@ pub(super) struct Service {
     gate: Option<GateObserver>,
     narrow: NarrowObserver,
     host: Option<HostCounters>,
+    process: Option<ProcessFiles>,
     health: Health,
     /// The request that queries the relay's threads holds this lock.
     turn: Mutex<()>,
@@ -39,6 +41,7 @@ impl Service {
         gate: Option<GateObserver>,
         narrow: NarrowObserver,
         host: Option<HostCounters>,
+        process: Option<ProcessFiles>,
         health: Health,
     ) -> Self {
         Self {
@@ -46,6 +49,7 @@ impl Service {
             gate,
             narrow,
             host,
+            process,
             health,
             turn: Mutex::new(()),
         }
@@ -64,6 +68,7 @@ impl Service {
             gains: self.relay.gains(),
             known: self.health.known(),
             log_lines_lost: midspan_log::lost(),
+            process: self.process.as_ref().and_then(OwnUse::of),
         };
         match metrics::encode(snapshot) {
             Ok(text) => open_metrics(text),

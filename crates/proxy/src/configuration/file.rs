@@ -18,7 +18,7 @@ use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
 use super::state::state_directory;
-use super::transparent::{Family, Hosts, InterceptionTable, Ports, TransparentKeys};
+use super::transparent::{Family, Hosts, InterceptionTable, Ports, Quic, TransparentKeys};
 use super::values::{Address, within};
 
 use super::{Configuration, Forward, Listener, Mode, Places, RelaySettings, THREAD_LIMIT};
@@ -121,6 +121,8 @@ pub(super) struct ListenerTable {
     half_closed_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
     learned_window_limit: Option<Spanned<u32>>,
+    #[serde(default)]
+    quic: Option<Spanned<Quic>>,
     #[serde(default)]
     control_group: Option<Spanned<Probability>>,
     #[serde(default)]
@@ -334,6 +336,7 @@ impl ListenerTable {
             ports: self.ports,
             except_ports: self.except_ports,
             except: self.except,
+            quic: self.quic,
             handshake: self.handshake,
             learned_window_limit: self.learned_window_limit,
             control_group: self.control_group,

@@ -34,7 +34,7 @@ pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;
 pub use state::StateDirectory;
-pub use transparent::{InterceptionSettings, Transparent};
+pub use transparent::{InterceptionSettings, Quic, Transparent};
 pub(crate) use transparent::{ports, prefix};
 
 /// The configuration of `midspan run`.

@@ -31,7 +31,23 @@ pub struct Transparent {
     pub except_ports: Vec<RangeInclusive<u16>>,
     /// Servers and clients whose connections pass untouched.
     pub except: Vec<IpNet>,
+    /// What happens to QUIC, which cannot be split.
+    pub quic: Quic,
 }
+
+/// What happens to new connections of QUIC (UDP port 443) from clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quic {
+    /// They pass untouched.
+    #[default]
+    Pass,
+    /// They are rejected, so that clients use TCP.
+    Reject,
+}
+
+/// The port of QUIC that is rejected, and of TCP that clients use instead.
+const HTTPS: u16 = 443;
 
 /// How connections of a transparent listener are admitted at their SYN.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -260,6 +276,7 @@ pub(super) struct TransparentKeys {
     pub ports: Option<Spanned<Vec<Ports>>>,
     pub except_ports: Option<Spanned<Vec<Ports>>>,
     pub except: Option<Spanned<Vec<Hosts>>>,
+    pub quic: Option<Spanned<Quic>>,
     pub handshake: Option<Spanned<Handshake>>,
     pub learned_window_limit: Option<Spanned<u32>>,
     pub control_group: Option<Spanned<Probability>>,
@@ -277,6 +294,7 @@ impl TransparentKeys {
                 self.except_ports.as_ref().map(Spanned::span),
             ),
             ("except", self.except.as_ref().map(Spanned::span)),
+            ("quic", self.quic.as_ref().map(Spanned::span)),
             ("handshake", self.handshake.as_ref().map(Spanned::span)),
             (
                 "learned_window_limit",
@@ -366,7 +384,21 @@ impl TransparentKeys {
                 .into_iter()
                 .map(|hosts| hosts.0)
                 .collect(),
+            quic: self
+                .quic
+                .as_ref()
+                .map_or_else(Quic::default, |quic| *quic.get_ref()),
         };
+        if let Some(quic) = self.quic.filter(|quic| *quic.get_ref() == Quic::Reject) {
+            let has = |ranges: &[RangeInclusive<u16>]| ranges.iter().any(|of| of.contains(&HTTPS));
+            let takes = transparent.ports.is_empty() || has(&transparent.ports);
+            if !takes || has(&transparent.except_ports) {
+                let message = "`quic = \"reject\"` makes clients use TCP port 443, which this \
+                               listener does not intercept";
+                return Err(Located::new(source, quic.span(), message)
+                    .with_help("let the listener intercept port 443, or leave the key out"));
+            }
+        }
         Ok((transparent, admitting))
     }
 }

@@ -36,6 +36,8 @@ statistics! {
     refused,
     /// Connections that the policy refused.
     refused_by_policy,
+    /// Packets of QUIC that were rejected.
+    quic_rejected,
     /// Connections given up because no server answered in time.
     unanswered,
     /// Passed untouched: too many were being opened.
@@ -97,6 +99,7 @@ impl GateStatistics {
             turns: _,
             taken: _,
             refused: _,
+            quic_rejected: _,
             unanswered: _,
             passed_full,
             passed_sessions,

@@ -24,6 +24,7 @@ use midspan_relay::{
     connect_as_client,
 };
 use midspan_units::{Dscp, Time};
+use midspan_wire::is_udp;
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
@@ -274,6 +275,8 @@ impl Worker {
                 self.prove_asymmetric(request);
                 self.pass(packet.id);
             }
+            // The rules choose only QUIC that the listener rejects.
+            (Some(_), None) if is_udp(&packet.bytes) => self.reject_quic(&packet),
             _ => self.pass(packet.id),
         }
     }

@@ -235,7 +235,11 @@ impl Supervisor {
             firewall_obstacles: (self.guard.as_ref()).map_or(0, |guard| guard.obstacles() as u64),
             reloads: self.reloads,
             reloads_failed: self.reloads_failed,
+            is_reload_failed: self.reload_error.is_some(),
+            configured_at: self.configured_at,
             log_lines_lost: midspan_log::lost(),
+            process: self.measured.process,
+            quic: self.measured.quic,
         }
     }
 

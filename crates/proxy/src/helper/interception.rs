@@ -16,7 +16,7 @@ use super::listening::Open;
 use super::slots::Slots;
 use super::{families, learned_windows};
 use crate::Error;
-use crate::configuration::{Configuration, Listener, Mode};
+use crate::configuration::{Configuration, Listener, Mode, Quic};
 use crate::gate::{GateSettings, hop_limit};
 
 /// Groups of initial windows, by their legs.
@@ -185,6 +185,7 @@ impl<'a> Marking<'a> {
                 ports: transparent.ports.clone(),
                 except_ports: (self.configuration.interception).except_ports(transparent),
                 except: transparent.except.clone(),
+                rejects_quic: transparent.quic == Quic::Reject,
             }
         });
         let marks_of = |group| self.initial.map(|initial| initial.marks_of_group(group));

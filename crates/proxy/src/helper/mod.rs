@@ -14,6 +14,7 @@ mod learned_windows;
 mod leaving_alone;
 mod lent;
 mod listening;
+mod measured;
 mod memory;
 mod own_addresses;
 mod relay_process;
@@ -29,7 +30,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
 use midspan_gateway::initial_window::InitialWindows;
@@ -55,6 +56,7 @@ use interception::Marking;
 pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
 use listening::Open;
+use measured::Measured;
 use memory::MemoryWatch;
 use own_addresses::MachineWatch;
 use relay_process::{Extras, Listeners, RelayProcess};
@@ -178,6 +180,8 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         machine,
         left_out,
         memory: MemoryWatch::new(),
+        measured: Measured::new(),
+        configured_at: now_in_seconds(),
         drain_until: None,
         configuration: configuration.clone(),
     };
@@ -357,6 +361,12 @@ fn install_interception(
     log_timeouts(&interception);
     let firewall = Firewall::open(interception.probe()?);
     Ok(Some((interception, firewall)))
+}
+
+/// Seconds since 1970.
+fn now_in_seconds() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
 }
 
 /// The socket of the admin listener; `None` where there is none.

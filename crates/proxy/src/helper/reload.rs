@@ -49,6 +49,7 @@ impl Supervisor {
         let notes = match &result {
             Ok(fixed) => {
                 self.reloads += 1;
+                self.configured_at = super::now_in_seconds();
                 let note =
                     |key: &&str| format!("{key} has changed in the file: it needs a restart");
                 let notes: Vec<String> = fixed.iter().map(note).collect();

@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::control_socket::ControlSocket;
 use super::guard::Guard;
 use super::listening::Open;
+use super::measured::Measured;
 use super::memory::MemoryWatch;
 use super::own_addresses::MachineWatch;
 use super::relay_process::RelayProcess;
@@ -95,6 +96,9 @@ pub(super) struct Supervisor {
     /// Parts of the configuration that this machine does not support.
     pub left_out: Vec<String>,
     pub memory: MemoryWatch,
+    pub measured: Measured,
+    /// When the configuration in force was read, in seconds since 1970.
+    pub configured_at: u64,
     pub drain_until: Option<Instant>,
 }
 
@@ -330,11 +334,14 @@ impl Supervisor {
 
     /// Sends the helper's state to the relay, if it has changed.
     pub fn send_to_relay(&mut self) {
+        if self.configuration.admin.is_none() {
+            return;
+        }
+        let numbers = &self.configuration.interception.numbers;
+        let numbers = self.guard.as_ref().map(|_| numbers);
+        self.measured.look(numbers, Instant::now());
         let state = self.state();
-        if self.configuration.admin.is_some()
-            && self.told.as_ref() != Some(&state)
-            && self.relay.tell(state.clone())
-        {
+        if self.told.as_ref() != Some(&state) && self.relay.tell(state.clone()) {
             self.told = Some(state);
         }
     }

@@ -83,3 +83,73 @@ fn health_tells_what_is_not_done() {
     let mut midspan = midspan;
     assert!(midspan.wait().success());
 }
+
+/// Both processes report what they use; the state and the last reload are metrics.
+#[kernel_test]
+fn metrics_have_the_processes_and_the_state() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let settings = format!("[admin]\nlisten = \"127.0.0.1:9464\"\n{TRANSPARENT}");
+    let midspan = Midspan::ready(&network.gateway, &settings);
+    let value = |name: &'static str| -> Option<f64> {
+        let page = || crate::common::get("/metrics").1;
+        let text = network.gateway.run(page).unwrap();
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))?;
+        Some(value.parse().unwrap())
+    };
+    wait_until("the helper has reported", || {
+        value("process_open_fds{process=\"helper\"}").is_some_and(|count| count >= 5.0)
+    });
+    for name in [
+        "process_resident_memory_bytes{process=\"relay\"}",
+        "process_resident_memory_bytes{process=\"helper\"}",
+        "process_virtual_memory_bytes{process=\"relay\"}",
+    ] {
+        assert!(value(name).unwrap() > 100_000.0, "{name}");
+    }
+    let now = std::time::SystemTime::now();
+    let now = now
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap()
+        .as_secs_f64();
+    for name in [
+        "process_start_time_seconds{process=\"relay\"}",
+        "process_start_time_seconds{process=\"helper\"}",
+        "midspan_config_last_reload_success_timestamp_seconds",
+    ] {
+        let age = now - value(name).unwrap();
+        assert!((-2.0..3_600.0).contains(&age), "{name}: {age} s ago");
+    }
+    let before = value("process_open_fds{process=\"relay\"}").unwrap();
+    let limit = value("process_max_fds{process=\"relay\"}").unwrap();
+    assert!(before < limit, "{before} of {limit}");
+    let sessions: Vec<_> = (0..10)
+        .map(|_| (network.connect(SERVER, PORT).unwrap(), accept(&listener)))
+        .collect();
+    wait_until("two descriptors for each session", || {
+        value("process_open_fds{process=\"relay\"}").unwrap() >= before + 20.0
+    });
+    drop(sessions);
+    let spent = value("process_cpu_seconds_total{process=\"relay\"}").unwrap();
+    wait_until("each question costs time", || {
+        value("process_cpu_seconds_total{process=\"relay\"}").unwrap() > spent
+    });
+
+    assert_eq!(value("midspan_state{state=\"running\"}"), Some(1.0));
+    let everything = Request::BypassOn { prefix: None };
+    assert!(midspan.ask(&everything).ok);
+    wait_until("passing", || {
+        value("midspan_state{state=\"passing\"}") == Some(1.0)
+    });
+    assert_eq!(value("midspan_state{state=\"running\"}"), Some(0.0));
+    assert_eq!(value("midspan_config_last_reload_successful"), Some(1.0));
+    assert!(!midspan.reload("nonsense = 1\n").ok);
+    wait_until("a reload failed", || {
+        value("midspan_config_last_reload_successful") == Some(0.0)
+    });
+    assert!(midspan.reload(&settings).ok);
+    wait_until("a reload succeeded", || {
+        value("midspan_config_last_reload_successful") == Some(1.0)
+    });
+}

@@ -33,6 +33,7 @@ mod no_ipv6;
 mod passing;
 mod path_mtu;
 mod power_loss;
+mod quic;
 mod reloading;
 mod service_class;
 mod signed;

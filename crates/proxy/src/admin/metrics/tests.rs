@@ -1,5 +1,6 @@
 use super::*;
 use crate::health::{HelperState, Passing};
+use midspan_gateway::interception::Quic;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/observability.md");
 
@@ -23,7 +24,7 @@ fn table() -> String {
         let help = metric.help.trim();
         format!("| `{name}` | {kind} | {} | {help} |\n", labels.join(", "))
     };
-    METRICS.iter().map(row).collect()
+    metrics().map(row).collect()
 }
 
 #[test]
@@ -63,11 +64,24 @@ fn snapshot() -> Snapshot {
         known: Known {
             helper: HelperState {
                 passing: Some(Passing::default()),
+                quic: Some(Quic {
+                    bytes_to_clients: 1_280,
+                    ..Quic::default()
+                }),
+                process: Some(OwnUse {
+                    descriptor_limit: Some(1024),
+                    ..OwnUse::default()
+                }),
                 ..HelperState::default()
             },
             ..Known::default()
         },
         log_lines_lost: 6,
+        process: Some(OwnUse {
+            cpu_milliseconds: 1_250,
+            descriptors: 7,
+            ..OwnUse::default()
+        }),
     }
 }
 
@@ -84,6 +98,16 @@ fn the_text_is_as_its_format_says() {
         "midspan_host_tail_loss_probes_total 5",
         "midspan_relay_refused_system_calls_total 0",
         "midspan_passing{reason=\"firewall\"} 0",
+        "midspan_state{state=\"running\"} 1",
+        "midspan_state{state=\"passing\"} 0",
+        "midspan_config_last_reload_successful 1",
+        "midspan_untouched_quic_packets_total{direction=\"to_client\"} 0",
+        "midspan_untouched_quic_bytes_total{direction=\"to_client\"} 1280",
+        "# UNIT process_cpu_seconds seconds",
+        "process_cpu_seconds_total{process=\"relay\"} 1.25",
+        "process_cpu_seconds_total{process=\"helper\"} 0.0",
+        "process_open_fds{process=\"relay\"} 7",
+        "process_max_fds{process=\"helper\"} 1024",
         "midspan_log_lines_lost_total{process=\"relay\"} 6",
         "midspan_bypasses_total{reason=\"full\"} 0",
         "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
@@ -106,11 +130,11 @@ fn the_text_is_as_its_format_says() {
 #[test]
 fn every_metric_is_there_once() {
     let text = encode(snapshot()).unwrap();
-    for metric in METRICS {
+    for metric in metrics() {
         let help = format!("# HELP {}", metric.name);
         assert!(text.contains(&help), "{help}");
         let name = |metric: &Metric| (metric.name, metric.unit);
-        let same = METRICS.iter().filter(|other| name(other) == name(metric));
+        let same = metrics().filter(|other| name(other) == name(metric));
         assert_eq!(same.count(), 1, "{}", metric.name);
         assert!(metric.help.trim().ends_with('.'), "{}", metric.name);
     }

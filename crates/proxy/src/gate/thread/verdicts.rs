@@ -52,6 +52,14 @@ impl Worker {
         self.decide(packet.id, Verdict::Accept { mark });
     }
 
+    /// Rules answer a packet of QUIC with the ICMP message "port unreachable", so that the client
+    /// uses TCP.
+    pub(super) fn reject_quic(&mut self, packet: &Packet) {
+        count(&self.counters.quic_rejected);
+        let mark = Some(packet.mark & !self.mask | self.refused_mark);
+        self.decide(packet.id, Verdict::Accept { mark });
+    }
+
     /// Ends the opening of a connection, also for copies of its SYN that are in the queue.
     fn settle(&mut self, request: Request) {
         if let Some(sequence) = self.openings.forget(request) {

@@ -7,13 +7,14 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test test-kernel soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
 	@echo "make install build, and put the program, its unit files and its documents under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, list those that needed a second try"
+	@echo "make test-monitoring  the board and the alerts of deploy/, with a real Prometheus and Alertmanager"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
 	@echo "make lint    check format, lints, documentation, words of the lexicon, circles between modules"
@@ -79,6 +80,10 @@ REPEAT ?= 1
 test-kernel: dependencies
 	$(as_namespace_root) scripts/test-kernel $(REPEAT)
 
+test-monitoring: dependencies
+	@scripts/install-dependencies monitoring
+	$(as_namespace_root) cargo test --package midspan-proxy --test monitoring
+
 soak: dependencies
 	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak --nocapture
 
@@ -89,6 +94,7 @@ lint: dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy --package midspan --no-default-features -- -D warnings
+	cargo clippy --package midspan-proxy --test monitoring -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	scripts/check-text --self-test
 	scripts/check-text

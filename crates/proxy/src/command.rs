@@ -132,6 +132,9 @@ pub struct Status {
     /// Differences from the configuration, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notices: Vec<String>,
+    /// The address of the admin listener, which has the page and the metrics; `None` if it is off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub admin: Option<String>,
     /// The occupancy of the connection tracking table, if a listener is transparent.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub connection_tracking: Option<TrackingStatus>,

@@ -109,8 +109,20 @@ fn print_status(status: &Status) {
     if let Some(tracking) = &status.connection_tracking {
         printing::line(tracked(tracking));
     }
+    printing::line(page(status));
     for notice in &status.notices {
         printing::line(format_args!("note: {notice}"));
+    }
+}
+
+/// Where the page is, or how to get it.
+fn page(status: &Status) -> String {
+    match &status.admin {
+        Some(address) => format!("page and metrics: http://{address}/"),
+        None => format!(
+            "page and metrics: off. Add [admin] with listen = \"127.0.0.1:9464\" to {}, and restart",
+            status.configuration
+        ),
     }
 }
 

@@ -180,6 +180,7 @@ impl Supervisor {
             log_lines_lost: midspan_log::lost(),
             listeners: self.configuration.listeners.iter().map(listener).collect(),
             bypasses: self.bypasses.iter().map(IpNet::to_string).collect(),
+            admin: (self.configuration.admin.as_ref()).map(|admin| admin.listen.to_string()),
             connection_tracking: self.connection_tracking(),
             notices: self.notices(),
         }

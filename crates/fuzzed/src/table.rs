@@ -203,11 +203,11 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "control_socket",
-        reads: "commands and answers on the control socket",
+        reads: "requests and answers on the control socket",
         run: control_socket,
         longest: 8192,
         lines: &[
-            functions("crates/proxy/src/command.rs", &["read"]),
+            functions("crates/proxy/src/command.rs", &["read", "parameter"]),
             functions("crates/proxy/src/configuration/transparent.rs", &["prefix"]),
         ],
     },

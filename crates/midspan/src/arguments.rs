@@ -88,12 +88,10 @@ pub enum Command {
     Reload(ControlOptions),
     /// Write the packets of both legs of one session to a pcapng file
     ///
-    /// Needs CAP_NET_RAW, and a running Midspan whose configuration has `[admin]`; `GET /sessions`
-    /// there shows the sessions with their numbers. Ends with the session, with Ctrl-C or at a
-    /// limit. docs/observability.md describes how the capture distinguishes the legs.
-    #[command(
-        after_help = "Example:  midspan capture 17 -c /etc/midspan/midspan.toml --output legs.pcapng"
-    )]
+    /// Needs CAP_NET_RAW, and the right to use the control socket of the running Midspan. `midspan top`
+    /// shows the sessions with their numbers. Ends with the session, with Ctrl-C or at a limit.
+    /// docs/observability.md describes how the capture distinguishes the legs.
+    #[command(after_help = "Example:  midspan capture 17 --output legs.pcapng")]
     Capture(CaptureOptions),
     /// Send fewer ACKs through a narrow upstream
     ///
@@ -163,17 +161,15 @@ pub struct CheckOptions {
 pub struct CaptureOptions {
     /// Number of the session
     pub session: u64,
-    /// Address of the admin listener of the running Midspan
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = "127.0.0.1:9464",
-        conflicts_with = "config"
-    )]
-    pub admin: SocketAddr,
-    /// The configuration file of the running Midspan, which has the address of its admin listener
-    #[arg(short, long, value_name = "FILE")]
+    /// The configuration file of the running Midspan, which may name its control socket
+    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
     pub config: Option<PathBuf>,
+    /// The control socket of the running Midspan
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// Address of the admin listener of the running Midspan, instead of the control socket
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["config", "socket"])]
+    pub admin: Option<SocketAddr>,
     /// File to write [default: session-NUMBER.pcapng]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

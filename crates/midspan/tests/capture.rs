@@ -17,8 +17,6 @@ use midspan_testbed::testing::wait_until;
 use midspan_testbed::{KernelTests, kernel_test};
 
 const CONFIGURATION: &str = r#"
-[admin]
-listen = "127.0.0.1:9464"
 [[listener]]
 name = "web"
 listen = "127.0.0.1:8080"
@@ -91,15 +89,15 @@ fn a_session_is_captured_by_its_number() {
         "{printed}"
     );
 
-    let missing = run(&namespace, &["capture", "99"]);
+    let missing = run(&namespace, &["capture", "99", "-c", configuration]);
     assert_eq!(missing.status.code(), Some(1));
     let errors = text(&missing.stderr);
     assert!(errors.contains("session 99 does not exist"), "{errors}");
     drop(proxy);
     // The relay ends a moment after its helper.
     wait_until("nobody answers", || {
-        let gone = run(&namespace, &["capture", "1"]);
-        text(&gone.stderr).contains("no program answers at 127.0.0.1:9464")
+        let gone = run(&namespace, &["capture", "1", "-c", configuration]);
+        text(&gone.stderr).contains("no Midspan answers at")
     });
     // The proxy has ended, and with it the session.
     let _ = talking.join();
@@ -109,10 +107,12 @@ fn a_session_is_captured_by_its_number() {
 fn what_is_missing_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("midspan.toml");
-    let listener = CONFIGURATION.split_once("[[listener]]").unwrap().1;
-    std::fs::write(&file, format!("[[listener]]{listener}")).unwrap();
+    let socket = folder.path().join("control");
+    let control = format!("[control]\nsocket = \"{}\"\n", socket.display());
+    std::fs::write(&file, format!("{control}{CONFIGURATION}")).unwrap();
     let output = midspan(&["capture", "1", "-c", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     let errors = text(&output.stderr);
-    assert!(errors.contains("has no [admin]"), "{errors}");
+    assert!(errors.contains("no Midspan answers at"), "{errors}");
+    assert!(errors.contains("is it running?"), "{errors}");
 }

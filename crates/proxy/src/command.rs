@@ -1,30 +1,23 @@
-//! Commands to a running proxy over its control socket: one JSON object on one line in each
-//! direction.
+//! Commands to a running proxy over its control socket, by HTTP/1.1
+//! (`docs/control-api.md`).
 
-use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub use midspan_relay::kick::Kicked;
+use midspan_service::pages::Method;
 use miette::Diagnostic;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::client::{self, ClientError, Place};
 use crate::configuration::{Configuration, ControlSocket};
-
-/// Longest request in bytes, with its line end.
-pub const REQUEST_LIMIT: usize = 4096;
-
-/// Longest answer in bytes.
-const ANSWER_LIMIT: u64 = 1 << 20;
 
 /// Time limit of a command; a reload waits for the relay.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A request to a running proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "command", rename_all = "kebab-case", deny_unknown_fields)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Request {
     /// Report the proxy's state.
     Status,
@@ -49,17 +42,96 @@ pub enum Request {
     },
 }
 
+/// Why a request is no command.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// The path has only these methods.
+    Method(&'static str),
+    /// The parameters are wrong; a sentence for the client.
+    Parameters(String),
+}
+
 impl Request {
-    /// The request in the bytes that a client has sent so far, or why it is refused; `None` while
-    /// its line is incomplete.
-    pub(crate) fn read(received: &[u8]) -> Option<Result<Self, String>> {
-        if let Some(end) = received.iter().position(|byte| *byte == b'\n') {
-            let request = serde_json::from_slice(&received[..end]);
-            return Some(request.map_err(|error| format!("not a command: {error}")));
+    /// The command of an HTTP request; `None` if its path belongs to no command.
+    pub(crate) fn read(method: &Method, path: &str, query: &str) -> Option<Result<Self, Refusal>> {
+        let (methods, read): (_, fn(&Method, &str) -> Result<Self, Refusal>) = match path {
+            "/status" => ("GET, HEAD", |_, query| {
+                parameter(query, None).map(|_| Self::Status)
+            }),
+            "/reload" => ("POST", |_, query| {
+                parameter(query, None).map(|_| Self::Reload)
+            }),
+            "/kick" => ("POST", |_, query| {
+                let target = parameter(query, Some("target"))?;
+                let missing = || "target=NUMBER or target=PREFIX is missing".to_owned();
+                let target = target.ok_or_else(|| Refusal::Parameters(missing()))?;
+                Ok(Self::Kick { target })
+            }),
+            "/bypass" => ("GET, HEAD, POST, DELETE", |method, query| {
+                let allowed = (!is_get(method)).then_some("prefix");
+                let prefix = parameter(query, allowed)?;
+                Ok(match *method {
+                    Method::POST => Self::BypassOn { prefix },
+                    Method::DELETE => Self::BypassOff { prefix },
+                    _ => Self::BypassList,
+                })
+            }),
+            _ => return None,
+        };
+        let name = if is_get(method) {
+            "GET"
+        } else {
+            method.as_str()
+        };
+        if !methods.split(", ").any(|allowed| allowed == name) {
+            return Some(Err(Refusal::Method(methods)));
         }
-        let is_too_long = received.len() >= REQUEST_LIMIT;
-        is_too_long.then(|| Err(format!("a command has at most {REQUEST_LIMIT} bytes")))
+        Some(read(method, query))
     }
+
+    /// The method and the target of the HTTP request for this command.
+    #[must_use]
+    pub fn to_http(&self) -> (Method, String) {
+        let with = |path: &str, name: &str, value: Option<&str>| match value {
+            None => path.to_owned(),
+            Some(value) => {
+                let mut query = form_urlencoded::Serializer::new(format!("{path}?"));
+                query.append_pair(name, value).finish()
+            }
+        };
+        match self {
+            Self::Status => (Method::GET, "/status".to_owned()),
+            Self::Reload => (Method::POST, "/reload".to_owned()),
+            Self::BypassList => (Method::GET, "/bypass".to_owned()),
+            Self::BypassOn { prefix } => {
+                (Method::POST, with("/bypass", "prefix", prefix.as_deref()))
+            }
+            Self::BypassOff { prefix } => {
+                (Method::DELETE, with("/bypass", "prefix", prefix.as_deref()))
+            }
+            Self::Kick { target } => (Method::POST, with("/kick", "target", Some(target))),
+        }
+    }
+}
+
+fn is_get(method: &Method) -> bool {
+    *method == Method::GET || *method == Method::HEAD
+}
+
+/// The value of the one parameter that a query may have; `None` if the query does not have it.
+fn parameter(query: &str, allowed: Option<&str>) -> Result<Option<String>, Refusal> {
+    let mut found = None;
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        if Some(&*name) != allowed {
+            let known = allowed.unwrap_or("none");
+            let said = format!("unknown parameter (known: {known})");
+            return Err(Refusal::Parameters(said));
+        }
+        if found.replace(value.into_owned()).is_some() {
+            return Err(Refusal::Parameters(format!("{name} is given twice")));
+        }
+    }
+    Ok(found)
 }
 
 /// The answer of a running proxy.
@@ -200,13 +272,8 @@ pub enum CommandError {
     #[error("{0} has control.socket = \"none\": its proxy takes no commands")]
     SwitchedOff(PathBuf),
     /// No program answers.
-    #[error("no Midspan answers at {socket}: {source} (is it running, and may you use it?)")]
-    NoAnswer {
-        /// The control socket.
-        socket: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Client(#[from] ClientError),
     /// The answer cannot be parsed.
     #[error("what answers at {socket} is not a Midspan of this version: {source}")]
     Format {
@@ -260,26 +327,82 @@ pub fn find_socket(socket: Option<&Path>, file: Option<&Path>) -> Result<PathBuf
 /// # Errors
 /// There is no answer. If the proxy refuses, the [`Answer`] contains the reason.
 pub fn ask(socket: &Path, request: &Request) -> Result<Answer, CommandError> {
-    let exchange = || -> io::Result<String> {
-        let mut stream = UnixStream::connect(socket)?;
-        stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
-        stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
-        let mut line = serde_json::to_string(request)?;
-        line.push('\n');
-        stream.write_all(line.as_bytes())?;
-        let mut answer = String::new();
-        BufReader::new(stream.take(ANSWER_LIMIT)).read_line(&mut answer)?;
-        match answer.is_empty() {
-            true => Err(io::ErrorKind::UnexpectedEof.into()),
-            false => Ok(answer),
-        }
-    };
-    let answer = exchange().map_err(|source| CommandError::NoAnswer {
-        socket: socket.to_owned(),
-        source,
-    })?;
-    serde_json::from_str(&answer).map_err(|source| CommandError::Format {
+    let place = Place::Socket(socket.to_owned());
+    let (method, target) = request.to_http();
+    let (_, text) = client::request(&place, method, &target, ANSWER_TIMEOUT)?;
+    serde_json::from_str(&text).map_err(|source| CommandError::Format {
         socket: socket.to_owned(),
         source,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(method: &str, target: &str) -> Option<Result<Request, Refusal>> {
+        let method = method.parse().unwrap();
+        let (path, query) = target.split_once('?').unwrap_or((target, ""));
+        Request::read(&method, path, query)
+    }
+
+    #[test]
+    fn a_command_is_read_as_it_was_written() {
+        let prefix = Some("2001:db8::/32".to_owned());
+        let strange = "a&b=c%20 +/?#\u{e9}".to_owned();
+        for request in [
+            Request::Status,
+            Request::Reload,
+            Request::BypassList,
+            Request::BypassOn { prefix: None },
+            Request::BypassOn {
+                prefix: prefix.clone(),
+            },
+            Request::BypassOff { prefix: None },
+            Request::BypassOff { prefix },
+            Request::Kick {
+                target: String::new(),
+            },
+            Request::Kick { target: strange },
+        ] {
+            let (method, target) = request.to_http();
+            assert_eq!(read(method.as_str(), &target), Some(Ok(request)));
+        }
+        // As a person writes it.
+        assert_eq!(
+            read("POST", "/bypass?prefix=2001:db8::/32"),
+            Some(Ok(Request::BypassOn {
+                prefix: Some("2001:db8::/32".to_owned())
+            }))
+        );
+    }
+
+    #[test]
+    fn what_is_no_command_is_refused() {
+        for (method, target) in [
+            ("GET", "/kick?target=1"),
+            ("GET", "/reload"),
+            ("POST", "/status"),
+            ("DELETE", "/kick?target=1"),
+            ("OPTIONS", "/bypass"),
+        ] {
+            let read = read(method, target);
+            assert!(matches!(read, Some(Err(Refusal::Method(_)))), "{target}");
+        }
+        for (method, target) in [
+            ("POST", "/kick"),
+            ("POST", "/kick?prefix=1"),
+            ("POST", "/kick?target=1&target=2"),
+            ("POST", "/reload?now"),
+            ("GET", "/bypass?prefix=1"),
+        ] {
+            let read = read(method, target);
+            assert!(
+                matches!(read, Some(Err(Refusal::Parameters(_)))),
+                "{target}"
+            );
+        }
+        assert_eq!(read("GET", "/sessions"), None);
+        assert_eq!(read("POST", "/"), None);
+    }
 }

@@ -1,7 +1,7 @@
 //! What the privileged helper and the relay process say to each other.
 //!
 //! JSON over a `SOCK_SEQPACKET` pair, of which the relay process has one end as its standard
-//! input. Order: [`ToRelay::Settings`] with the admin socket, one [`ToRelay::Listener`] for each listener with its
+//! input. Order: [`ToRelay::Settings`] with the sockets of the pages, one [`ToRelay::Listener`] for each listener with its
 //! listening sockets, [`ToRelay::Gate`] if one is transparent, [`ToRelay::Machine`], [`FromRelay::Ready`]; later
 //! [`FromRelay::Alive`] again and again, [`FromRelay::Verdicts`] where they are kept, and perhaps
 //! [`ToRelay::Drain`], or [`ToRelay::Machine`] again. The end of either
@@ -50,6 +50,9 @@ pub(crate) enum ToRelay {
         listeners: usize,
         /// Settings of the admin listener, if there is one; its socket comes with this message.
         admin: Option<AdminMessage>,
+        /// Whether a socket comes with this message, behind the admin socket, over which the relay
+        /// gets connections of the control socket's clients.
+        has_pages: bool,
         /// The mark of the fragmenter's packets, if there is a fragmenter. Its device and its raw
         /// sockets for IPv4 and IPv6 are the last descriptors of this message.
         fragmenter: Option<u32>,
@@ -104,7 +107,7 @@ pub(crate) enum KeptVerdicts {
     Nowhere,
     /// They are kept from now on.
     New,
-    /// There is a file, open for reading, which comes with this message, behind the admin socket.
+    /// There is a file, open for reading, which comes with this message, behind these sockets.
     InFile,
 }
 

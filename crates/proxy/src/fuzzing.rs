@@ -4,17 +4,19 @@
 //! any bytes, and panics where what is read is not what it must be.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use midspan_document::Source;
 use midspan_policy::Leg;
 use midspan_relay::negotiation::resolver;
 use midspan_relay::remembered::Remembered;
+use midspan_service::pages::{Method, Pages, Reply, StatusCode, answer_to, text};
 use midspan_units::{Time, TimeSpan};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::admin::host;
-use crate::command::{Answer, REQUEST_LIMIT, Request};
+use crate::command::{Answer, Request};
 use crate::configuration::{Configuration, prefix};
 use crate::control::{FromRelay, ToRelay};
 use crate::{fragmenting, gate};
@@ -50,22 +52,36 @@ pub fn configuration(text: &str) {
 
 /// What a client of the control socket sends, and what it is answered.
 pub fn control_socket(received: &[u8]) {
-    if let Some(Ok(request)) = Request::read(received) {
-        let mut line = serde_json::to_vec(&request).unwrap_or_default();
-        line.push(b'\n');
-        assert_eq!(Request::read(&line), Some(Ok(request.clone())));
-        let (Request::BypassOn { prefix: named } | Request::BypassOff { prefix: named }) = request
-        else {
-            return;
-        };
-        if let Some(named) = named.as_deref().and_then(prefix) {
-            let text = format!("{}/{}", named.addr(), named.prefix_len());
-            assert_eq!(prefix(&text), Some(named));
+    struct Commands;
+    impl Pages for Commands {
+        async fn page(&self, path: &str, query: &str) -> Reply {
+            command(&Method::GET, path, query)
         }
-    } else if received.len() >= REQUEST_LIMIT {
-        assert!(Request::read(received).is_some());
+
+        async fn change(&self, method: &Method, path: &str, query: &str) -> Reply {
+            command(method, path, query)
+        }
     }
+    let answer = answer_to(received, Arc::new(Commands)).unwrap_or_default();
+    assert!(answer.is_empty() || answer.starts_with(b"HTTP/1."));
     read_again::<Answer>(received);
+}
+
+fn command(method: &Method, path: &str, query: &str) -> Reply {
+    let Some(Ok(request)) = Request::read(method, path, query) else {
+        return text(StatusCode::NOT_FOUND, "no command");
+    };
+    let (method, target) = request.to_http();
+    let (path, query) = target.split_once('?').unwrap_or((&target, ""));
+    let again = Request::read(&method, path, query);
+    assert_eq!(again, Some(Ok(request.clone())));
+    if let Request::BypassOn { prefix: named } | Request::BypassOff { prefix: named } = request
+        && let Some(named) = named.as_deref().and_then(prefix)
+    {
+        let text = format!("{}/{}", named.addr(), named.prefix_len());
+        assert_eq!(prefix(&text), Some(named));
+    }
+    text(StatusCode::OK, "a command")
 }
 
 /// Messages between the helper, the relay and the resolver.

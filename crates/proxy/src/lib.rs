@@ -10,6 +10,7 @@ pub mod admin;
 pub mod capture;
 pub mod check;
 mod cleanup;
+pub mod client;
 pub mod command;
 pub mod configuration;
 mod control;

@@ -88,7 +88,7 @@ fn serve() -> Result<(), Error> {
     let threads = settings.threads as u64;
     let health = Health::default();
     let limit = received.watchdog_timeout;
-    let is_observed = received.admin.is_some();
+    let is_observed = received.admin.has_listener();
     let (verdicts, mut keeper) = keeper::start(received.verdicts);
     let relay = relay_settings(&settings, is_observed, offered, verdicts);
     let fragments = FragmentCounters::default();
@@ -100,16 +100,13 @@ fn serve() -> Result<(), Error> {
     }
     let mut listeners = RunningListeners::start(&relay, received.listeners, received.gate)?;
     listeners.relay.set_resolver(resolver)?;
-    if let Some(admin) = received.admin {
-        let gate = listeners.gate.as_ref().map(Gate::observer);
-        let narrow = NarrowObserver {
-            verdicts: listeners.relay.verdicts().clone(),
-            fragments,
-        };
-        let health = health.clone();
-        let observer = listeners.relay.observer();
-        admin.start(observer, gate, narrow, host, process, health)?;
-    }
+    let gate = listeners.gate.as_ref().map(Gate::observer);
+    let narrow = NarrowObserver {
+        verdicts: listeners.relay.verdicts().clone(),
+        fragments,
+    };
+    let observer = listeners.relay.observer();
+    (received.admin).start(observer, gate, narrow, host, process, health.clone())?;
     message::send(&helper, &FromRelay::Ready, &[])?;
     let mut watch = ThreadWatch::new(settings.threads, limit, health.clone());
     let mut found_at = Instant::now();
@@ -263,7 +260,7 @@ type ListenersAndGate = (Vec<OpenListener>, Option<GateAndSockets>);
 struct Received {
     settings: RelaySettings,
     watchdog_timeout: TimeSpan,
-    admin: Option<Admin>,
+    admin: Admin,
     verdicts: Saved,
     /// For the fragmenter: the mark of its packets, its device and raw sockets.
     cutting: Option<(u32, Vec<OwnedFd>)>,
@@ -282,6 +279,7 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
                     watchdog_timeout,
                     listeners,
                     admin,
+                    has_pages,
                     fragmenter,
                     verdicts,
                 },
@@ -289,7 +287,8 @@ fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
             )) => {
                 let mut descriptors = descriptors.into_iter();
                 let admin = admin.and_then(|settings| Some((settings, descriptors.next()?)));
-                let admin = admin.map(|(settings, socket)| Admin::new(settings, socket));
+                let passed = has_pages.then(|| descriptors.next()).flatten();
+                let admin = Admin::new(admin, passed);
                 let verdicts = Saved {
                     place: verdicts,
                     file: match verdicts {

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use midspan_service::child::ChildProcess;
 use midspan_service::message::MessageError;
-use midspan_service::pages::{self, Pages, Reply, StatusCode, failed, json, open_metrics, text};
+use midspan_service::pages::{
+    Clients, Pages, Reply, Server, StatusCode, failed, json, open_metrics, text,
+};
 use midspan_service::user::User;
 use midspan_service::{logging, message};
 use tracing::error;
@@ -100,16 +102,14 @@ fn answer() -> Result<(), Error> {
     give_up_rights(&[])?;
     let latest: Latest = Arc::new(Mutex::new((status, Instant::now())));
     let pages = AgentPages(Arc::clone(&latest));
-    pages::serve_in_thread(
-        "pages",
-        TcpListener::from(listener),
-        pages,
-        Vec::new(),
-        |error| {
-            error!("metrics are no longer available: {error}");
-        },
-    )
-    .map_err(Error::system("start the thread of metrics"))?;
+    let listener = TcpListener::from(listener);
+    let clients = Clients::Network(listener, Vec::new());
+    Server::new(vec![clients], pages)
+        .and_then(|server| {
+            let failed = |error| error!("metrics are no longer available: {error}");
+            server.start("pages", || {}, failed)
+        })
+        .map_err(Error::system("start the thread of metrics"))?;
     loop {
         match message::receive(&helper) {
             Ok(Some((status, _))) => {

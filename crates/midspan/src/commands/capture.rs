@@ -1,13 +1,12 @@
 //! `midspan capture SESSION`: the packets of both legs of a session.
 
-use std::net::SocketAddr;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use midspan_proxy::capture::{self, CaptureEnd, CaptureError, Captured};
-use midspan_proxy::configuration::Configuration;
+use midspan_proxy::client::Place;
+use midspan_proxy::command::find_socket;
 use miette::{Context, IntoDiagnostic, miette};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -18,9 +17,12 @@ use crate::progress::Spinner;
 
 /// Captures until the session ends, a signal comes or a limit is reached.
 pub fn capture(options: CaptureOptions) -> Outcome {
-    let admin = match &options.config {
-        Some(file) => admin_listener(file)?,
-        None => options.admin,
+    let proxy = match options.admin {
+        Some(admin) => Place::Admin(admin),
+        None => Place::Socket(find_socket(
+            options.socket.as_deref(),
+            options.config.as_deref(),
+        )?),
     };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -33,7 +35,7 @@ pub fn capture(options: CaptureOptions) -> Outcome {
         .output
         .unwrap_or_else(|| format!("session-{session}.pcapng").into());
     let what = capture::CaptureOptions {
-        admin,
+        proxy,
         session,
         output: output.clone(),
         duration: options.seconds.map(Duration::from_secs),
@@ -69,26 +71,6 @@ pub fn capture(options: CaptureOptions) -> Outcome {
         ));
     }
     Ok(true)
-}
-
-fn admin_listener(file: &Path) -> miette::Result<SocketAddr> {
-    let configuration = Configuration::load(file)?;
-    let admin = configuration.admin.ok_or_else(|| {
-        miette!(
-            "{} has no [admin], so the running Midspan cannot be asked for its sessions: add \
-             [admin] with listen = \"127.0.0.1:9464\", and restart it",
-            file.display()
-        )
-    })?;
-    let mut address = admin.listen;
-    // One of the session's addresses is this machine's own.
-    if address.ip().is_unspecified() {
-        address.set_ip(match address {
-            SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
-            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
-        });
-    }
-    Ok(address)
 }
 
 fn explain(error: CaptureError) -> miette::Report {

@@ -7,10 +7,10 @@
 //! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](midspan_relay::observation::SessionReport)) |
 //! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener intercepts connections |
 //!
-//! It only answers queries and changes nothing. It has a thread of its own, so that queries do not
+//! The same pages answer clients of the control socket, whose connections the helper passes on.
+//! They only answer queries and change nothing. They have a thread of their own, so that queries do not
 //! delay data. Connections, requests and times are bounded ([`midspan_service::pages`]).
 
-pub mod client;
 pub(crate) mod host;
 pub mod metrics;
 mod server;
@@ -26,7 +26,7 @@ use host::HostCounters;
 use midspan_linux::process_use::ProcessFiles;
 use midspan_relay::observation::Observer;
 use midspan_relay::remembered::Remembered;
-use midspan_service::pages;
+use midspan_service::pages::{Clients, Server};
 
 /// What is known of narrow clients, outside of sessions.
 #[derive(Debug)]
@@ -37,19 +37,25 @@ pub(crate) struct NarrowObserver {
     pub fragments: FragmentCounters,
 }
 
-/// An admin listener that is not served yet.
+/// The pages that are not served yet: to clients of the admin listener, and of the control socket.
 #[derive(Debug)]
 pub(crate) struct Admin {
-    settings: AdminMessage,
-    socket: OwnedFd,
+    listener: Option<(AdminMessage, OwnedFd)>,
+    passed: Option<OwnedFd>,
 }
 
 impl Admin {
-    pub const fn new(settings: AdminMessage, socket: OwnedFd) -> Self {
-        Self { settings, socket }
+    /// Pages for the admin listener, and for clients whose connections come over `passed`.
+    pub const fn new(listener: Option<(AdminMessage, OwnedFd)>, passed: Option<OwnedFd>) -> Self {
+        Self { listener, passed }
     }
 
-    /// Serves it, in a thread that ends with the process.
+    /// Whether there is an admin listener.
+    pub const fn has_listener(&self) -> bool {
+        self.listener.is_some()
+    }
+
+    /// Serves the pages, in a thread that ends with the process.
     ///
     /// # Errors
     /// The thread or its runtime cannot be had.
@@ -62,12 +68,23 @@ impl Admin {
         process: Option<ProcessFiles>,
         health: Health,
     ) -> Result<(), Error> {
+        let network = self.listener.map(|(settings, socket)| {
+            let listener = std::net::TcpListener::from(socket);
+            Clients::Network(listener, settings.names)
+        });
+        let clients: Vec<Clients> = network
+            .into_iter()
+            .chain(self.passed.map(Clients::Passed))
+            .collect();
+        if clients.is_empty() {
+            return Ok(());
+        }
         let service = server::Service::new(relay, gate, narrow, host, process, health);
-        let listener = std::net::TcpListener::from(self.socket);
-        let names = self.settings.names;
-        pages::serve_in_thread("admin", listener, service, names, |error| {
-            tracing::error!("the admin listener ends: {error}");
-        })
-        .map_err(Error::system("start the thread of the admin listener"))
+        Server::new(clients, service)
+            .and_then(|server| {
+                let failed = |error| tracing::error!("pages are no longer served: {error}");
+                server.start("admin", || {}, failed)
+            })
+            .map_err(Error::system("start the thread of the admin listener"))
     }
 }

@@ -26,7 +26,7 @@ use midspan_wire::capture::{InterfacePacket, PcapngWriter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use thiserror::Error;
 
-use crate::admin::client::{self, ClientError};
+use crate::client::{self, ClientError, Place as Proxy};
 use legs::{Legs, Segment};
 
 /// Longest part of a packet that can be kept: a packet socket's slot without its header.
@@ -50,8 +50,8 @@ const WAIT: Timespec = Timespec {
 /// What to capture.
 #[derive(Debug, Clone)]
 pub struct CaptureOptions {
-    /// The admin listener of the running Midspan.
-    pub admin: SocketAddr,
+    /// Where the running Midspan answers.
+    pub proxy: Proxy,
     /// Number of the session.
     pub session: u64,
     /// The file to write.
@@ -102,7 +102,7 @@ pub enum CaptureEnd {
 pub enum CaptureError {
     /// The proxy does not answer.
     #[error(transparent)]
-    Admin(#[from] ClientError),
+    Client(#[from] ClientError),
     /// There is no such session.
     #[error("session {0} does not exist, or has ended (GET /sessions shows the live ones)")]
     NoSession(u64),
@@ -151,13 +151,13 @@ pub fn capture(
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Captured),
 ) -> Result<(Captured, CaptureEnd), CaptureError> {
-    let session = client::session(options.admin, options.session)?
+    let session = client::session(&options.proxy, options.session)?
         .ok_or(CaptureError::NoSession(options.session))?;
     let legs = Legs::of(&session)?;
     let interfaces = interfaces(options, &legs)?;
     let places = open(&interfaces, &legs)?;
     let mut run = Run::begin(options, legs, interfaces)?;
-    let (_running, ended) = watch(options.admin, options.session);
+    let (_running, ended) = watch(options.proxy.clone(), options.session);
     let result = run.take_all(places, stop, &ended, progress);
     let end = result?;
     let captured = run.captured.clone();
@@ -208,12 +208,12 @@ fn open(interfaces: &[String; 2], legs: &Legs) -> Result<Vec<Place>, CaptureErro
 
 /// Queries the session repeatedly, in a thread of its own, which ends with the returned sender. The
 /// receiver gets the reason for the end of the capture.
-fn watch(admin: SocketAddr, session: u64) -> (Sender<()>, Receiver<CaptureEnd>) {
+fn watch(proxy: Proxy, session: u64) -> (Sender<()>, Receiver<CaptureEnd>) {
     let (running, stopped) = channel();
     let (found, ended) = channel();
     std::thread::spawn(move || {
         while stopped.recv_timeout(WATCH_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            let end = match client::session(admin, session) {
+            let end = match client::session(&proxy, session) {
                 Ok(Some(_)) => continue,
                 Ok(None) => CaptureEnd::SessionEnded,
                 Err(_) => CaptureEnd::ProxyGone,

@@ -1,57 +1,53 @@
-//! The control socket: commands of an operator on this machine.
+//! The control socket: requests of an operator on this machine, over HTTP.
 //!
-//! The helper serves it between other events and never waits for a client: requests and answers are
-//! stored until they are complete, within limits of size, time and number. Only processes of root
-//! and of the helper's own user are served.
+//! A thread without privileges reads requests and writes answers ([`super::control_pages`]), so that
+//! no client delays the helper. The helper carries commands out between other events. Only processes
+//! of root and of the helper's own user are served.
 
 use std::fs;
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::PollFlags;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::geteuid;
-use tracing::{debug, info, warn};
+use midspan_linux::capability;
+use midspan_service::pages::{Clients, Server};
+use rustix::event::{EventfdFlags, eventfd};
+use tokio::sync::mpsc::{Receiver, channel};
+use tracing::{debug, error, info};
 
+use super::control_pages::{Command, ControlPages};
 use crate::Error;
-use crate::command::{Answer, REQUEST_LIMIT, Request, default_socket};
+use crate::command::{Answer, Request, default_socket};
 use crate::configuration::ControlSocket as Setting;
 
-/// Clients at a time.
-const CLIENT_LIMIT: usize = 16;
-/// How long a client may take to send its request, and then to read the answer.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Connections accepted in one turn.
-const ACCEPTS_PER_TURN: usize = 32;
+/// Commands that may wait for the helper.
+const COMMAND_LIMIT: usize = 16;
 /// How long the present owner of the socket may take to accept a connection.
 const PROBE_LIMIT: Duration = Duration::from_millis(200);
 
-/// A control socket and its clients. The file is removed when this value is dropped.
+/// A control socket that is not served yet.
 pub(super) struct ControlSocket {
     listener: UnixListener,
+    file: SocketFile,
+}
+
+/// The file of the socket, which is removed when this value is dropped.
+struct SocketFile {
     path: PathBuf,
     /// Device and inode of the file, so that no other file is removed.
     file: (u64, u64),
-    clients: Vec<Client>,
 }
 
-struct Client {
-    stream: UnixStream,
-    received: Vec<u8>,
-    answer: Option<Vec<u8>>,
-    until: Instant,
-}
-
-/// The state of a client.
-enum Turn {
-    Wait,
-    Ask(Request),
-    Refuse(String),
-    Close,
+/// The commands that arrive over the control socket.
+pub(super) struct Commands {
+    waiting: Receiver<Command>,
+    /// Readable if a command may wait.
+    signal: Arc<OwnedFd>,
+    _file: SocketFile,
 }
 
 impl ControlSocket {
@@ -110,78 +106,69 @@ impl ControlSocket {
         listener.set_nonblocking(true)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
         let file = fs::symlink_metadata(path)?;
-        Ok(Self {
-            listener,
+        let file = SocketFile {
             path: path.to_owned(),
             file: (file.dev(), file.ino()),
-            clients: Vec::new(),
+        };
+        Ok(Self { listener, file })
+    }
+
+    /// Serves it, in a thread that ends with the process. Requests that only read are answered by
+    /// the relay, which gets their connections over `relay`.
+    ///
+    /// # Errors
+    /// The thread or its event loop cannot be created.
+    pub fn serve(self, relay: OwnedFd) -> Result<Commands, Error> {
+        let failed = Error::system("start the thread of the control socket");
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let start = || {
+            let signal = Arc::new(eventfd(0, flags)?);
+            let (commands, waiting) = channel(COMMAND_LIMIT);
+            let pages = ControlPages::new(commands, Arc::clone(&signal), relay);
+            let give_up = || {
+                if let Err(error) = capability::give_up_all_but(&[]) {
+                    error!("the thread of the control socket keeps its privileges: {error}");
+                }
+            };
+            Server::new(vec![Clients::Local(self.listener)], pages)?.start(
+                "control",
+                give_up,
+                |error| error!("commands are no longer accepted: {error}"),
+            )?;
+            Ok((waiting, signal))
+        };
+        let (waiting, signal) = start().map_err(failed)?;
+        Ok(Commands {
+            waiting,
+            signal,
+            _file: self.file,
         })
-    }
-
-    /// The descriptors and events to wait for.
-    pub fn interests(&self) -> impl Iterator<Item = (BorrowedFd<'_>, PollFlags)> {
-        let clients = self.clients.iter().map(|client| {
-            let interest = match client.answer {
-                Some(_) => PollFlags::OUT,
-                None => PollFlags::IN,
-            };
-            (client.stream.as_fd(), interest)
-        });
-        // More clients would wait in vain.
-        let has_room = self.clients.len() < CLIENT_LIMIT;
-        let listener = has_room.then(|| (self.listener.as_fd(), PollFlags::IN));
-        listener.into_iter().chain(clients)
-    }
-
-    /// When to call [`serve`](Self::serve) at the latest.
-    pub fn next(&self) -> Option<Instant> {
-        self.clients.iter().map(|client| client.until).min()
-    }
-
-    /// Reads requests and writes answers as far as possible; `answer` carries requests out.
-    pub fn serve(&mut self, now: Instant, mut answer: impl FnMut(Request) -> Answer) {
-        self.accept(now);
-        let mut clients = std::mem::take(&mut self.clients);
-        clients.retain_mut(|client| {
-            if client.answer.is_none() {
-                let answer = match client.read() {
-                    Turn::Wait => return now < client.until,
-                    Turn::Close => return false,
-                    Turn::Refuse(error) => Answer::error(error),
-                    Turn::Ask(request) => answer(request),
-                };
-                client.set_answer(&answer);
-            }
-            client.write() && Instant::now() < client.until
-        });
-        self.clients = clients;
-    }
-
-    fn accept(&mut self, now: Instant) {
-        for _ in 0..ACCEPTS_PER_TURN {
-            if self.clients.len() >= CLIENT_LIMIT {
-                return;
-            }
-            let Ok((stream, _)) = self.listener.accept() else {
-                return;
-            };
-            if !is_allowed(&stream) {
-                warn!("a command of another user is refused");
-                continue;
-            }
-            if stream.set_nonblocking(true).is_ok() {
-                self.clients.push(Client {
-                    stream,
-                    received: Vec::new(),
-                    answer: None,
-                    until: now + CLIENT_TIMEOUT,
-                });
-            }
-        }
     }
 }
 
-impl Drop for ControlSocket {
+impl Commands {
+    /// Readable when there is a command.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.signal.as_fd()
+    }
+
+    /// Carries out the commands that wait, by `answer`.
+    pub fn serve(&mut self, mut answer: impl FnMut(Request) -> Answer) {
+        // An error means that there was no signal.
+        let _ = rustix::io::read(&self.signal, &mut [0; 8]);
+        for _ in 0..COMMAND_LIMIT {
+            let Ok(command) = self.waiting.try_recv() else {
+                return;
+            };
+            // The client may no longer wait.
+            let _ = command.reply.send(answer(command.request));
+        }
+        // More commands have arrived meanwhile.
+        super::control_pages::signal(&self.signal);
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == self.file);
@@ -189,60 +176,6 @@ impl Drop for ControlSocket {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-impl Client {
-    fn read(&mut self) -> Turn {
-        let mut buffer = [0; REQUEST_LIMIT];
-        loop {
-            let count = match (&self.stream).read(&mut buffer) {
-                Ok(0) => return Turn::Close,
-                Ok(count) => count,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Turn::Wait,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(_) => return Turn::Close,
-            };
-            self.received.extend(&buffer[..count]);
-            match Request::read(&self.received) {
-                Some(Ok(request)) => return Turn::Ask(request),
-                Some(Err(refusal)) => return Turn::Refuse(refusal),
-                None => {}
-            }
-        }
-    }
-
-    fn set_answer(&mut self, answer: &Answer) {
-        let mut bytes = serde_json::to_vec(answer).unwrap_or_default();
-        bytes.push(b'\n');
-        self.answer = Some(bytes);
-        self.until = Instant::now() + CLIENT_TIMEOUT;
-    }
-
-    /// Writes as much as possible; returns whether something is left.
-    fn write(&mut self) -> bool {
-        let Some(answer) = &mut self.answer else {
-            return false;
-        };
-        while !answer.is_empty() {
-            match (&self.stream).write(answer) {
-                Ok(count) => {
-                    answer.drain(..count);
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return false,
-            }
-        }
-        // Reads further data of the client, because closing the socket with unread data would
-        // destroy the answer.
-        let _ = (&self.stream).read(&mut [0; REQUEST_LIMIT]);
-        false
-    }
-}
-
-/// Whether the client is a process of root or of the helper's user.
-fn is_allowed(stream: &UnixStream) -> bool {
-    socket_peercred(stream).is_ok_and(|peer| peer.uid.is_root() || peer.uid == geteuid())
 }
 
 /// Removes the socket of a Midspan that no longer runs. Fails if a running one answers, or if the

@@ -4,6 +4,7 @@
 //! It handles no traffic and reads nothing that comes from the network.
 
 mod commands;
+mod control_pages;
 mod control_socket;
 mod families;
 mod firewall;
@@ -36,6 +37,7 @@ use ipnet::IpNet;
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
+use midspan_linux::descriptor_passing;
 use midspan_linux::user_map::UserMap;
 use midspan_policy::LegStart;
 use midspan_relay::{OpenListener, leg_options};
@@ -127,8 +129,16 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let admin = open_admin(&configuration)?;
     let arguments = &options.relay_arguments;
     let machine = MachineWatch::open(&configuration)?;
+    let (control, pages) = match control {
+        Some(control) => {
+            let (here, there) = passing_pair().map_err(Error::system("open a socket pair"))?;
+            (Some((control, here)), Some(there))
+        }
+        None => (None, None),
+    };
     let extras = Extras {
         admin,
+        pages,
         machine: machine.machine().clone(),
         state,
         fragmenter: fragmenter.map(|fragmenter| (marking.fragments(), fragmenter)),
@@ -140,6 +150,9 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let kept: Vec<Capability> = KEPT.into_iter().chain(kill).collect();
     capability::give_up_all_but(&kept)?;
     supervision::wait_until_ready(&mut relay, &signals)?;
+    let control = control
+        .map(|(control, relay)| control.serve(relay))
+        .transpose()?;
     if let Some((interception, firewall)) = &mut interception {
         interception.set_taking(firewall.lets_pass())?;
     }
@@ -367,6 +380,16 @@ fn install_interception(
 fn now_in_seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
+}
+
+/// Two connected sockets for connections of the control socket's clients: of the helper, and of the
+/// relay. Neither process waits for the other.
+fn passing_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
+    let (here, there) = descriptor_passing::pair()?;
+    for socket in [&here, &there] {
+        rustix::io::ioctl_fionbio(socket, true)?;
+    }
+    Ok((here, there))
 }
 
 /// The socket of the admin listener; `None` where there is none.

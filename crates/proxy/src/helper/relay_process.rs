@@ -33,6 +33,8 @@ pub(super) struct Listeners {
 pub(super) struct Extras {
     /// The socket of the admin listener.
     pub admin: Option<OwnedFd>,
+    /// The socket over which the relay gets connections of the control socket's clients.
+    pub pages: Option<OwnedFd>,
     /// The state directory.
     pub state: Option<State>,
     /// The device and sockets of the fragmenter, and the mark of its packets.
@@ -59,6 +61,7 @@ impl RelayProcess {
     ) -> Result<Self, Error> {
         let Extras {
             admin,
+            pages,
             state,
             fragmenter,
             machine,
@@ -75,6 +78,7 @@ impl RelayProcess {
             admin: configuration.admin.as_ref().map(|admin| AdminMessage {
                 names: admin.names.clone(),
             }),
+            has_pages: pages.is_some(),
             fragmenter: fragmenter.as_ref().map(|(mark, _)| *mark),
             verdicts: match (&relay.state, &verdicts) {
                 (None, _) => KeptVerdicts::Nowhere,
@@ -85,6 +89,7 @@ impl RelayProcess {
         let cutting = fragmenter.iter().flat_map(|(_, of)| &of.descriptors);
         let descriptors = admin
             .iter()
+            .chain(&pages)
             .chain(&verdicts)
             .chain(cutting)
             .map(AsFd::as_fd);

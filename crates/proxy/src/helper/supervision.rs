@@ -12,7 +12,7 @@ use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
-use super::control_socket::ControlSocket;
+use super::control_socket::Commands;
 use super::guard::Guard;
 use super::listening::Open;
 use super::measured::Measured;
@@ -83,7 +83,7 @@ pub(super) struct Supervisor {
     /// When routes were left alone last.
     pub left_alone_at: Option<Instant>,
     pub accounting: Accounting,
-    pub control: Option<ControlSocket>,
+    pub control: Option<Commands>,
     pub notifier: Notifier,
     pub ready_since: Instant,
     pub reloads: u64,
@@ -225,7 +225,7 @@ impl Supervisor {
                     let _ = self.reload_and_say();
                 }
             }
-            self.serve_commands(now);
+            self.serve_commands();
             self.send_to_relay();
         }
     }
@@ -265,7 +265,6 @@ impl Supervisor {
             self.notifier.next(),
             Some(self.machine.next()),
             Some(self.memory.next()),
-            self.control.as_ref().and_then(ControlSocket::next),
         ];
         let until = next.into_iter().flatten().min();
         let (end, reload) = (self.signals.end(), self.signals.reload());
@@ -275,18 +274,17 @@ impl Supervisor {
         let waits_for_routes = routes.is_some();
         let rules = self.guard.as_ref().map(Guard::changes).unwrap_or_default();
         let count_of_rules = rules.len();
-        let clients = self.control.iter().flat_map(ControlSocket::interests);
+        let commands = self.control.as_ref().map(Commands::descriptor);
         let machine = self.machine.changes();
         let sources: Vec<_> = [end, reload, relay, relay_end, machine]
             .into_iter()
             .chain(routes)
             .chain(rules)
-            .map(|descriptor| (descriptor, PollFlags::IN))
-            .chain(clients)
+            .chain(commands)
             .collect();
         let mut descriptors: Vec<PollFd<'_>> = sources
             .iter()
-            .map(|(descriptor, interest)| PollFd::new(descriptor, *interest))
+            .map(|descriptor| PollFd::new(descriptor, PollFlags::IN))
             .collect();
         let ready = wait(&mut descriptors, until)?;
         let mut ready = ready.into_iter();
@@ -302,10 +300,10 @@ impl Supervisor {
         })
     }
 
-    fn serve_commands(&mut self, now: Instant) {
+    fn serve_commands(&mut self) {
         // Taken out meanwhile, because commands may change all other parts.
         if let Some(mut control) = self.control.take() {
-            control.serve(now, |request| self.answer(request));
+            control.serve(|request| self.answer(request));
             self.control = Some(control);
         }
     }
@@ -334,7 +332,8 @@ impl Supervisor {
 
     /// Sends the helper's state to the relay, if it has changed.
     pub fn send_to_relay(&mut self) {
-        if self.configuration.admin.is_none() {
+        // The relay shows it on the admin listener and to clients of the control socket.
+        if self.configuration.admin.is_none() && self.control.is_none() {
             return;
         }
         let numbers = &self.configuration.interception.numbers;

@@ -22,7 +22,7 @@ fn a_forward_session() {
     let (mut other_client, mut other_server) = session(&listener);
     let file = proxy.folder().join("legs.pcapng");
     let options = CaptureOptions {
-        admin: admin(),
+        proxy: admin().into(),
         session: 1,
         output: file.clone(),
         duration: None,

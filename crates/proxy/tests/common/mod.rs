@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
-use midspan_proxy::admin::client;
+use midspan_proxy::client;
 use midspan_proxy::command::{Answer, Request, Status, ask};
 use midspan_proxy::{RunOptions, relay_main};
 use midspan_testbed::kernel_tests::Command;

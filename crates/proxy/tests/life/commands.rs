@@ -55,6 +55,13 @@ fn status_and_refusals() {
     assert!(!proxy.socket().exists());
 }
 
+fn has(program: &str) -> bool {
+    let found = std::process::Command::new(program)
+        .arg("--version")
+        .output();
+    found.is_ok_and(|output| output.status.success())
+}
+
 fn say(proxy: &Midspan, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(proxy.socket()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -68,41 +75,35 @@ fn say(proxy: &Midspan, bytes: &[u8]) -> String {
 #[kernel_test]
 fn hostile_clients() {
     let proxy = Midspan::here(&configuration());
-    let long = vec![b'x'; 100_000];
-    let deep = [vec![b'['; 4000], b"\n".to_vec()].concat();
-    for bytes in [
-        &b"\n"[..],
-        b"status\n",
-        b"{\"command\":\"status\",\"more\":1}x\n",
-        b"{\"command\":\"shutdown\"}\n",
-        b"{\"command\":\"bypass-on\",\"prefix\":7}\n",
-        b"{\"command\":\"bypass-on\",\"prefixes\":[]}\n",
-        b"\xff\xfe\x00\n",
-        &deep,
-        &long,
+    let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(100_000));
+    let fields = format!("GET / HTTP/1.1\r\n{}\r\n", "a: b\r\n".repeat(40));
+    for (request, status) in [
+        ("GET /shutdown HTTP/1.1\r\n\r\n", 404),
+        ("POST /shutdown HTTP/1.1\r\n\r\n", 405),
+        ("GET /reload HTTP/1.1\r\n\r\n", 405),
+        ("POST /kick HTTP/1.1\r\n\r\n", 400),
+        ("POST /bypass?prefixes=10.0.0.1 HTTP/1.1\r\n\r\n", 400),
+        ("POST /bypass?prefix=10.0.0.1 HTTP/1.1\r\n\r\n", 409),
+        ("\r\n{\"command\":\"status\"}\r\n\r\n", 400),
+        ("GET /\u{0} HTTP/1.1\r\n\r\n", 400),
+        (&long, 431),
+        (&fields, 431),
     ] {
-        let answer = say(&proxy, bytes);
-        assert!(
-            answer.contains("\"ok\":false") && answer.ends_with("}\n"),
-            "{answer}"
-        );
+        let answer = say(&proxy, request.as_bytes());
+        let begin = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&begin), "{request:.80}: {answer}");
     }
-    // Half a command, followed by the end of the connection.
-    assert_eq!(
-        {
-            let mut stream = UnixStream::connect(proxy.socket()).unwrap();
-            stream.write_all(b"{\"command\"").unwrap();
-            stream.shutdown(std::net::Shutdown::Write).unwrap();
-            let mut answer = String::new();
-            stream.set_read_timeout(Some(LIMIT)).unwrap();
-            stream.read_to_string(&mut answer).unwrap();
-            answer
-        },
-        ""
-    );
-    // A command in pieces, with more data behind it.
+    // Half a request, followed by the end of the connection.
     let mut stream = UnixStream::connect(proxy.socket()).unwrap();
-    for byte in b"{\"command\":\"status\"}\n{\"command\":\"reload\"}\n" {
+    stream.write_all(b"POST /reload HT").unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "");
+    // A request in pieces, with another one behind it, which is not answered.
+    let mut stream = UnixStream::connect(proxy.socket()).unwrap();
+    for byte in b"GET /status HTTP/1.1\r\n\r\nPOST /reload HTTP/1.1\r\n\r\n" {
         if stream.write_all(&[*byte]).is_err() {
             break;
         }
@@ -122,6 +123,90 @@ fn hostile_clients() {
     drop(silent.into_iter().take(10).collect::<Vec<_>>());
     assert_eq!(proxy.status().reloads, 0);
     drop((client, server));
+    proxy.stop();
+}
+
+/// As an operator uses the socket, without `[admin]`.
+#[kernel_test]
+fn curl_uses_the_socket() {
+    if !has("curl") {
+        return skip("there is no curl");
+    }
+    let proxy = Midspan::here(&configuration());
+    let upstream = TcpListener::bind(loopback(9090)).unwrap();
+    let mut client = connect(loopback(8080));
+    let (mut server, _) = upstream.accept().unwrap();
+    client.write_all(b"hello").unwrap();
+    server.read_exact(&mut [0; 5]).unwrap();
+    let curl = |arguments: &[&str]| {
+        let output = std::process::Command::new("curl")
+            .args([
+                "--silent",
+                "--show-error",
+                "--max-time",
+                "60",
+                "--unix-socket",
+            ])
+            .arg(proxy.socket())
+            .args(arguments)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let json = |arguments: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&curl(arguments)).unwrap()
+    };
+    let status = json(&["http://midspan/status"]);
+    assert_eq!(status["status"]["state"], "running");
+    let sessions = json(&["http://midspan/sessions"]);
+    assert_eq!(sessions["sessions"][0]["bytes_to_server"], 5);
+    let one = json(&["http://midspan/sessions/1"]);
+    assert_eq!(one["server"], "127.0.0.1:9090");
+    assert!(
+        curl(&["http://midspan/metrics"]).contains("midspan_sessions_active{listener=\"web\"} 1")
+    );
+    assert!(curl(&["--head", "http://midspan/health"]).starts_with("HTTP/1.1 200 "));
+    let kicked = json(&["-X", "POST", "http://midspan/kick?target=127.0.0.1/32"]);
+    assert_eq!(kicked["kicked"]["sessions"], 1);
+    let reloaded = json(&["-X", "POST", "http://midspan/reload"]);
+    assert_eq!(reloaded["ok"], true);
+    assert_eq!(proxy.status().reloads, 1);
+    proxy.stop();
+}
+
+/// Another user gets no answer, even if the file's mode would let it connect.
+#[kernel_test]
+fn another_user_is_not_answered() {
+    if !has("curl") || !has("setpriv") {
+        return skip("there is no curl, or no setpriv");
+    }
+    if !midspan_linux::user_map::UserMap::read().has_all() {
+        return skip("this user namespace has only one user");
+    }
+    let proxy = Midspan::here(&configuration());
+    let open = |path: &std::path::Path, mode| {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    };
+    let socket = proxy.socket();
+    open(socket.parent().unwrap(), 0o755);
+    open(&socket, 0o666);
+    let answer = std::process::Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "curl"])
+        .args([
+            "--silent",
+            "--max-time",
+            "60",
+            "http://midspan/status",
+            "--unix-socket",
+        ])
+        .arg(&socket)
+        .output()
+        .unwrap();
+    assert!(!answer.status.success() && answer.stdout.is_empty());
+    wait_until("logged", || proxy.log().contains("another user is refused"));
+    assert_eq!(proxy.status().state, "running");
     proxy.stop();
 }
 

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use midspan_proxy::admin::client;
+use midspan_proxy::client;
 use midspan_proxy::command::LateThreadStatus;
 use nix::sys::ptrace::{self, Options};
 
@@ -68,7 +68,7 @@ fn proxy(watchdog_timeout: &str) -> Midspan {
 }
 
 fn health() -> (u16, String) {
-    client::get(ADMIN.parse().unwrap(), "/health").unwrap()
+    client::get(crate::common::admin(), "/health").unwrap()
 }
 
 /// The late threads in the status.
@@ -101,7 +101,7 @@ fn a_stuck_thread() {
     println!("    late after {:.2} s", after.as_secs_f64());
     // The thread is stuck, which lasts only a moment because the relay is then ended.
     wait_until("stuck", || {
-        let answer = client::get(ADMIN.parse().unwrap(), "/health");
+        let answer = client::get(crate::common::admin(), "/health");
         answer.is_ok_and(|(status, said)| status == 503 && said.contains("relay 1 is stuck"))
     });
     println!("    stuck after {:.2} s", start.elapsed().as_secs_f64());

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_proxy::admin::client;
 use midspan_proxy::capture::{CaptureEnd, CaptureOptions, Captured, SNAP_LIMIT, capture};
+use midspan_proxy::client;
 use midspan_relay::observation::SessionReport;
 
 use crate::capture_file::CaptureFile;
@@ -22,7 +22,7 @@ fn admin() -> SocketAddr {
 
 fn live(gateway: &NetworkNamespace, id: u64) -> Option<SessionReport> {
     gateway
-        .run(move || client::session(admin(), id).unwrap())
+        .run(move || client::session(&admin().into(), id).unwrap())
         .unwrap()
 }
 
@@ -38,7 +38,7 @@ fn start(
         .run(move || {
             std::thread::spawn(move || {
                 let options = CaptureOptions {
-                    admin: admin(),
+                    proxy: admin().into(),
                     session,
                     output,
                     duration: Some(LIMIT),

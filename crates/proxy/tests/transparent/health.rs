@@ -1,6 +1,6 @@
 //! The health page of a gateway that does not split all connections.
 
-use midspan_proxy::admin::client;
+use midspan_proxy::client;
 use midspan_proxy::command::Request;
 use rustix::process::{Signal, kill_process};
 
@@ -10,7 +10,7 @@ const ADMIN: &str = "127.0.0.1:9464";
 
 /// A page of the admin listener on the gateway.
 fn page(network: &Network, page: &'static str) -> (u16, String) {
-    let get = move || client::get(ADMIN.parse().unwrap(), page).unwrap();
+    let get = move || client::get(ADMIN.parse::<std::net::SocketAddr>().unwrap(), page).unwrap();
     network.gateway.run(get).unwrap()
 }
 

@@ -116,11 +116,11 @@ fn fetched(place: &FilePath) -> miette::Result<String> {
             .wrap_err_with(|| format!("cannot plan from {}", place.display()));
     };
     let (address, page) = rest.split_once('/').unwrap_or((rest, "metrics"));
-    let address = address.parse().into_diagnostic().wrap_err_with(|| {
+    let address: std::net::SocketAddr = address.parse().into_diagnostic().wrap_err_with(|| {
         format!("\"{address}\" is no address and port, as in http://127.0.0.1:9464/metrics")
     })?;
     let (status, text) =
-        midspan_proxy::admin::client::get(address, &format!("/{page}")).into_diagnostic()?;
+        midspan_proxy::client::get(address, &format!("/{page}")).into_diagnostic()?;
     if status != 200 {
         return Err(miette::miette!(
             "{} answers with status {status}",

@@ -9,6 +9,7 @@ use midspan_gateway::interception::Quic;
 use midspan_linux::process_use::{ProcessFiles, ProcessUse};
 
 use crate::late::LateThread;
+use crate::summary::State;
 
 /// The helper's state, which it sends to the relay for the metrics, because the helper itself
 /// answers no queries over the network.
@@ -162,6 +163,23 @@ impl Known {
             (true, _) => Condition::Draining,
             (false, Some(reasons)) if !reasons.is_empty() => Condition::Passing,
             (false, _) => Condition::Running,
+        }
+    }
+
+    /// The state for the summary.
+    pub fn summary(&self, uptime_seconds: u64) -> State {
+        let passing = self.helper.passing.unwrap_or_default().names();
+        let condition = self.condition();
+        let named = Condition::ALL.iter().find(|(one, _)| *one == condition);
+        State {
+            state: named.map_or("", |(_, name)| name).to_owned(),
+            passing: passing.into_iter().map(str::to_owned).collect(),
+            bypassed_prefixes: self.helper.bypasses,
+            firewall_obstacles: self.helper.firewall_obstacles,
+            reloads: self.helper.reloads,
+            reloads_failed: self.helper.reloads_failed,
+            late_threads: self.late.iter().map(ToString::to_string).collect(),
+            uptime_seconds,
         }
     }
 

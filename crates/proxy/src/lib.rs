@@ -28,6 +28,7 @@ mod relay_listeners;
 mod relay_process;
 mod relay_watch;
 mod resolver;
+pub mod summary;
 
 pub use cleanup::{Cleaned, cleanup};
 pub use command::default_socket;

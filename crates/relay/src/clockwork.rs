@@ -28,6 +28,8 @@ pub enum Reason {
     Retire,
     /// Sessions are read for the metrics.
     Sampling,
+    /// A survey of the sessions continues, or its readings are forgotten.
+    Survey,
     /// The memory of sessions is measured.
     Measuring,
     /// A source of events has a deadline.

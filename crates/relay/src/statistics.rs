@@ -113,6 +113,21 @@ statistics! {
     lines_lost,
 }
 
+impl Statistics {
+    /// Connections that ended before a session began, because they were refused.
+    #[must_use]
+    pub const fn refusals(&self) -> u64 {
+        self.refused_by_policy
+            + self.refused_by_access
+            + self.refused_malformed
+            + self.refused_unsupported
+            + self.refused_unauthenticated
+            + self.refused_silent
+            + self.refused_overloaded
+            + self.names_not_found
+    }
+}
+
 /// A number with one writer.
 #[derive(Debug, Default)]
 pub(super) struct Counter(AtomicU64);

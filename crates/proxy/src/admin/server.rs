@@ -3,11 +3,11 @@
 //! [`midspan_service::pages`] bounds connections and requests. The relay's threads get one query at a
 //! time, ten per second.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_linux::process_use::ProcessFiles;
 use midspan_linux::sandbox;
-use midspan_relay::observation::{Observer, Question};
+use midspan_relay::observation::{Observer, Question, Survey};
 use midspan_service::pages::{Pages, Reply, StatusCode, failed, json, open_metrics, text};
 use tokio::sync::Mutex;
 
@@ -16,6 +16,7 @@ use super::host::HostCounters;
 use super::metrics::{self, Snapshot};
 use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
+use crate::summary::{self, Cost, Query, Summary, Summed, Totals};
 
 /// Pause between two queries to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
@@ -31,6 +32,8 @@ pub(super) struct Service {
     host: Option<HostCounters>,
     process: Option<ProcessFiles>,
     health: Health,
+    /// When the relay began.
+    since: Instant,
     /// The request that queries the relay's threads holds this lock.
     turn: Mutex<()>,
 }
@@ -51,6 +54,7 @@ impl Service {
             host,
             process,
             health,
+            since: Instant::now(),
             turn: Mutex::new(()),
         }
     }
@@ -109,6 +113,81 @@ impl Service {
         json(&self.ask(question).await)
     }
 
+    async fn summary(&self, query: &str) -> Reply {
+        let query = match Query::read(query) {
+            Ok(query) => query,
+            Err(said) => return text(StatusCode::BAD_REQUEST, said + "\n"),
+        };
+        let turn = self.turn.lock().await;
+        let survey = self.relay.survey().await;
+        tokio::time::sleep(QUESTION_PAUSE).await;
+        drop(turn);
+        json(&self.summarised(&survey, &query))
+    }
+
+    /// The summary of these sessions, with the state and the totals.
+    fn summarised(&self, survey: &Survey, query: &Query) -> Summary {
+        let Summed {
+            legs,
+            rates,
+            matched,
+            clients,
+            sessions,
+        } = summary::sum(&survey.sessions, query);
+        let gains = self.relay.gains();
+        let uptime = self.since.elapsed();
+        let cost = &survey.cost;
+        Summary {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            time_seconds: uptime.as_secs_f64(),
+            complete: survey.is_complete,
+            state: self.health.known().summary(uptime.as_secs()),
+            totals: Totals {
+                rate_to_client_bits_per_second: rates.map(|(to_client, _)| to_client),
+                rate_to_server_bits_per_second: rates.map(|(_, to_server)| to_server),
+                routes_left_alone: gains.routes_left_alone,
+                ..self.totals()
+            },
+            legs,
+            gain: summary::gains(&gains.sizes),
+            matched,
+            clients,
+            sessions,
+            cost: Cost {
+                scanned: survey.sessions.len() as u64,
+                slices: cost.slices,
+                relay_seconds: cost.time.as_secs_f64(),
+                longest_slice_seconds: cost.longest.as_secs_f64(),
+            },
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        let now = self.relay.statistics();
+        let gate = self.gate.as_ref().map(GateObserver::statistics);
+        let memory = self.relay.memory();
+        let refused_at_syn = gate.as_ref().map_or(0, |gate| {
+            gate.refused + gate.refused_by_policy + gate.unanswered
+        });
+        Totals {
+            sessions: now.sessions_active,
+            opened: now.sessions_opened,
+            refused: now.refusals() + refused_at_syn,
+            shed: now.shed_sessions + now.shed_client + now.shed_memory + now.shed_descriptors,
+            untouched: gate.map(|gate| {
+                let reasons = gate.bypasses().into_iter();
+                reasons
+                    .map(|(reason, count)| (reason.to_owned(), count))
+                    .collect()
+            }),
+            bytes_to_client: now.bytes_to_client,
+            bytes_to_server: now.bytes_to_server,
+            memory_used_bytes: memory.used,
+            memory_budget_bytes: memory.budget,
+            ..Totals::default()
+        }
+    }
+
     async fn session(&self, id: u64) -> Reply {
         let answer = self.ask(Question::one(id)).await;
         let found = answer.sessions.into_iter().find(|session| session.id == id);
@@ -140,7 +219,8 @@ impl Pages for Service {
             "/metrics" => self.metrics(),
             "/health" => self.health(),
             "/sessions" => self.sessions(query).await,
-            "/" => text(StatusCode::OK, "/metrics\n/sessions\n/health\n"),
+            "/summary" => self.summary(query).await,
+            "/" => text(StatusCode::OK, "/metrics\n/summary\n/sessions\n/health\n"),
             path => match path.strip_prefix("/sessions/").map(str::parse) {
                 Some(Ok(id)) => self.session(id).await,
                 _ => text(StatusCode::NOT_FOUND, "no such page\n"),

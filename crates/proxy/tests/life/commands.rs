@@ -176,6 +176,61 @@ fn curl_uses_the_socket() {
     proxy.stop();
 }
 
+/// The summary of real sessions: a download that its client does not read, one that has ended its
+/// data, and a client without data.
+#[kernel_test]
+fn sessions_are_summarised() {
+    let proxy = Midspan::here(&configuration());
+    let upstream = TcpListener::bind(loopback(9090)).unwrap();
+    let open = |from: u8| {
+        let near = connect_from(from, loopback(8080));
+        let (far, _) = upstream.accept().unwrap();
+        (near, far)
+    };
+    // The client reads nothing, so its window closes.
+    let (unread, mut busy) = open(2);
+    busy.set_nonblocking(true).unwrap();
+    let idle = [open(3), open(3)];
+    let place = midspan_proxy::client::Place::Socket(proxy.socket());
+    let summary = |query: &str| -> midspan_proxy::summary::Summary {
+        let target = format!("/summary?{query}");
+        let (status, text) = midspan_proxy::client::get(place.clone(), &target).unwrap();
+        assert_eq!(status, 200, "{text}");
+        serde_json::from_str(&text).unwrap()
+    };
+    let data = vec![0; 1 << 20];
+    wait_until("the client's window is the limit", || {
+        let _ = busy.write(&data);
+        let clients = summary("by=client").clients;
+        let row = clients
+            .iter()
+            .find(|row| row.client.to_string() == "127.0.0.2");
+        row.is_some_and(|row| row.figures.held == Some(midspan_relay::observation::Limit::Window))
+    });
+    let all = summary("by=client&sort=sessions");
+    assert!(all.complete && all.state.state == "running");
+    assert_eq!((all.totals.sessions, all.matched.clients), (3, 2));
+    assert_eq!(all.totals.untouched, None);
+    let [three, two] = &all.clients[..] else {
+        panic!("{all:?}");
+    };
+    assert_eq!(
+        (three.client.to_string().as_str(), three.sessions),
+        ("127.0.0.3", 2)
+    );
+    assert_eq!(three.figures.rate_to_client_bits_per_second, Some(0));
+    assert_eq!(three.figures.held_by, None);
+    assert!(two.figures.bytes_to_client > 0 && two.figures.client_leg.rtt_seconds.is_some());
+    assert_eq!(all.cost.scanned, 3);
+    let sessions = summary("by=session&client=127.0.0.2").sessions;
+    assert_eq!((sessions.len(), sessions[0].id), (1, 1));
+    assert_eq!(sessions[0].server, loopback(9090));
+    let (status, text) = midspan_proxy::client::get(place.clone(), "/summary?sort=up").unwrap();
+    assert!(status == 400 && text.contains("known parameters"), "{text}");
+    drop((unread, idle));
+    proxy.stop();
+}
+
 /// Another user gets no answer, even if the file's mode would let it connect.
 #[kernel_test]
 fn another_user_is_not_answered() {

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use tokio::sync::mpsc::Sender;
+use tokio::sync::mpsc::{Sender, UnboundedSender};
 
 use super::SessionReport;
+use super::survey::Part;
 
 /// Queries that may wait for one thread.
 const WAITING_LIMIT: usize = 8;
@@ -69,9 +70,11 @@ impl Answer {
 
 /// A query, and the receiver of its answer.
 #[derive(Debug)]
-pub struct Inquiry {
-    pub question: Question,
-    pub reply: Sender<Vec<SessionReport>>,
+pub enum Inquiry {
+    /// For some sessions.
+    Sessions(Question, Sender<Vec<SessionReport>>),
+    /// For some figures of all sessions.
+    Survey(UnboundedSender<Part>),
 }
 
 /// Queries that wait for one thread.
@@ -83,12 +86,12 @@ pub struct Mailbox {
 
 impl Mailbox {
     /// Adds a query; returns `false` if too many wait already.
-    pub fn put(&self, question: Question, reply: Sender<Vec<SessionReport>>) -> bool {
+    pub fn put(&self, inquiry: Inquiry) -> bool {
         let mut waiting = self.lock();
         if waiting.len() >= WAITING_LIMIT {
             return false;
         }
-        waiting.push(Inquiry { question, reply });
+        waiting.push(inquiry);
         self.is_waiting.store(true, Ordering::Release);
         true
     }

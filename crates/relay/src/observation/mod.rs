@@ -8,6 +8,8 @@
 //! | `registry` | the sums over the threads | |
 //! | `report` | the data of a session in `/sessions` and in its log line | |
 //! | `inquiry` | queries to the threads, because only a thread can read its sessions | |
+//! | `survey` | some figures of all sessions of a thread, read in slices | its thread |
+//! | `held_by` | what holds a session back | |
 //! | `journal` | the log lines, which another thread writes, so that a slow log delays no data | |
 //!
 //! The thread that moves the data increments plain numbers that only this thread writes. It reads
@@ -18,14 +20,17 @@
 //! [`Settings::sampling_interval`]: super::Settings::sampling_interval
 
 mod ending;
+mod held_by;
 mod inquiry;
 mod journal;
 mod numbers;
 mod record;
 mod registry;
 mod report;
+mod survey;
 
 pub use ending::Ending;
+pub use held_by::{HeldBy, LegReading, Limit};
 pub use inquiry::{Answer, Question};
 pub use numbers::{
     HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, ROUND_TRIP_TIME_BOUNDS,
@@ -33,11 +38,15 @@ pub use numbers::{
 };
 pub use report::{LegReport, Phase as ReportedPhase, SessionReport};
 
-pub(super) use inquiry::Mailbox;
+use survey::Part;
+pub use survey::{Cost, Direction, Figures, Moved};
+
+pub(super) use inquiry::{Inquiry, Mailbox};
 pub(super) use journal::Ended;
 pub(super) use numbers::{LastReading, ListenerCounters};
 pub(super) use record::Record;
 pub(super) use registry::Registry;
+pub(super) use survey::{SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT, Surveys};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,6 +61,9 @@ use super::statistics::{Counters, Statistics};
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
 pub const SAMPLES_AT_ONCE: usize = 64;
+
+/// How long the threads may take to survey their sessions, between moving data.
+const SURVEY_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long a thread may take to answer; it checks for queries in every turn of its loop.
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
@@ -140,7 +152,10 @@ impl Observer {
         let asked = self
             .threads
             .iter()
-            .filter(|(_, mailbox)| mailbox.put(question, reply.clone()))
+            .filter(|(_, mailbox)| {
+                let reply = reply.clone();
+                mailbox.put(Inquiry::Sessions(question, reply))
+            })
             .count();
         drop(reply);
         self.control.wake();
@@ -159,4 +174,43 @@ impl Observer {
             answered == asked && asked == self.threads.len(),
         )
     }
+
+    /// Figures of all live sessions.
+    pub async fn survey(&self) -> Survey {
+        let (reply, mut parts) = tokio::sync::mpsc::unbounded_channel();
+        let asked = self
+            .threads
+            .iter()
+            .filter(|(_, mailbox)| mailbox.put(Inquiry::Survey(reply.clone())))
+            .count();
+        drop(reply);
+        self.control.wake();
+        let mut survey = Survey::default();
+        let mut answered = 0;
+        let all = async {
+            while let Some(part) = parts.recv().await {
+                match part {
+                    Part::Slice(figures) => survey.sessions.extend(figures),
+                    Part::Done(cost) => {
+                        answered += 1;
+                        survey.cost.join(cost);
+                    }
+                }
+            }
+        };
+        let _ = tokio::time::timeout(SURVEY_LIMIT, all).await;
+        survey.is_complete = answered == asked && asked == self.threads.len();
+        survey
+    }
+}
+
+/// Figures of all live sessions at one moment.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// The sessions, in no order.
+    pub sessions: Vec<Figures>,
+    /// What the survey cost the threads.
+    pub cost: Cost,
+    /// All threads have answered.
+    pub is_complete: bool,
 }

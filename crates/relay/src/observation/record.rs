@@ -155,6 +155,11 @@ impl Record {
         ending
     }
 
+    /// Whether the client leg has a learned start; `None` if no start was selected.
+    pub fn learned_start(&self) -> Option<bool> {
+        self.start.map(|(_, is_learned)| is_learned)
+    }
+
     /// The report of the session, with the reports of its legs.
     pub fn report(&self, now: Time, phase: Phase, legs: [LegReport; 2]) -> SessionReport {
         let [mut client_leg, mut server_leg] = legs;

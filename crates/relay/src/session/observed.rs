@@ -35,13 +35,18 @@ impl Session {
         }
     }
 
-    /// The report of the session, with a reading of both legs.
-    pub fn report(&self, now: Time) -> SessionReport {
-        let phase = match self.phase {
+    /// The phase of the session's life.
+    pub const fn reported_phase(&self) -> ReportedPhase {
+        match self.phase {
             Phase::Connecting => ReportedPhase::Connecting,
             Phase::Relaying => ReportedPhase::Relaying,
             Phase::Settling { .. } => ReportedPhase::Settling,
-        };
+        }
+    }
+
+    /// The report of the session, with a reading of both legs.
+    pub fn report(&self, now: Time) -> SessionReport {
+        let phase = self.reported_phase();
         let legs = [Leg::Client, Leg::Server].map(|leg| self.sockets.report(leg));
         let narrow = self.narrow.as_ref();
         let sample = || self.sockets.sample(Leg::Client).unwrap_or_default();

@@ -16,7 +16,7 @@ use super::legs::Legs;
 use super::lifecycle::Step;
 use super::limits::{Limits, Shortage};
 use super::memory::Measuring;
-use super::observation::{Ending, Record};
+use super::observation::{Ending, Record, Surveys};
 use super::pipes::Pipes;
 use super::poll::Poll;
 use super::seeded_faults::{self, Fault};
@@ -43,6 +43,7 @@ pub struct Sessions {
     measuring: Measuring,
     observation: Observation,
     sampling: Option<Sampling>,
+    surveys: Surveys,
     /// The names by which clients requested the servers of live sessions, by the session's number.
     destinations: BTreeMap<u64, Box<str>>,
     poll: Arc<Poll>,
@@ -68,6 +69,7 @@ impl Sessions {
             shared: Shared::new(pipes),
             measuring: Measuring::new(limits, Arc::clone(&counters)),
             sampling: observation.sampling_interval.map(Sampling::new),
+            surveys: Surveys::default(),
             observation,
             destinations: BTreeMap::new(),
             poll,

@@ -11,11 +11,12 @@ use super::Sessions;
 use crate::acceptors::Acceptors;
 use crate::arrival::Arrival;
 use crate::observation::{
-    Ended, Ending, LegReport, Mailbox, Question, Registry, ReportedPhase, SAMPLES_AT_ONCE,
-    SessionReport,
+    Ended, Ending, Figures, Inquiry, LegReport, Mailbox, Question, Registry, ReportedPhase,
+    SAMPLES_AT_ONCE, SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT, SessionReport,
 };
 use crate::session::Session;
 use crate::statistics::Counters;
+use crate::system;
 
 /// Where a thread reports its sessions.
 #[derive(Debug, Clone)]
@@ -167,12 +168,70 @@ impl Sessions {
     }
 
     /// Answers queries, if there are any.
-    pub fn answer_questions(&self, acceptors: &Acceptors, now: Time) {
+    pub fn answer_questions(&mut self, acceptors: &Acceptors, now: Time) {
         for inquiry in self.observation.mailbox.take() {
-            // The process that asked may no longer wait.
-            let answer = self.answer(inquiry.question, acceptors, now);
-            let _ = inquiry.reply.try_send(answer);
+            match inquiry {
+                Inquiry::Sessions(question, reply) => {
+                    // The process that asked may no longer wait.
+                    let answer = self.answer(question, acceptors, now);
+                    let _ = reply.try_send(answer);
+                }
+                Inquiry::Survey(reply) => self.surveys.ask(reply),
+            }
         }
+        match self.surveys.is_busy() {
+            true => self.survey_some(now),
+            false => self.surveys.forget(now),
+        }
+    }
+
+    /// When a survey continues, or what it has read is forgotten.
+    pub fn next_survey(&self) -> Option<Time> {
+        match self.surveys.is_busy() {
+            true => Some(Time::ZERO),
+            false => self.surveys.forget_at(),
+        }
+    }
+
+    /// Makes one slice of a survey.
+    fn survey_some(&mut self, now: Time) {
+        let start = system::now();
+        let mut figures = Vec::new();
+        let mut is_whole = false;
+        for looked in 0..SESSIONS_IN_SLICE {
+            if looked % SESSIONS_PER_CHECK == SESSIONS_PER_CHECK - 1
+                && system::now().saturating_duration_since(start) >= SLICE_LIMIT
+            {
+                break;
+            }
+            let Some(place) = self.surveys.next_place(self.table.places()) else {
+                is_whole = true;
+                break;
+            };
+            let Some(session) = self.table.at_place(place) else {
+                continue;
+            };
+            let record = &session.record;
+            let read = || session.sample().ok();
+            let (moved, [client_leg, server_leg]) = self.surveys.visit(place, record, now, read);
+            figures.push(Figures {
+                id: record.id,
+                listener: Arc::clone(&record.listener.name),
+                client: record.client,
+                server: record.server,
+                destination: self.destinations.get(&record.id).cloned(),
+                phase: session.reported_phase(),
+                age: record.age(now),
+                start: record.learned_start(),
+                bytes_to_client: record.bytes_to_client,
+                bytes_to_server: record.bytes_to_server,
+                moved,
+                client_leg,
+                server_leg,
+            });
+        }
+        let took = system::now().saturating_duration_since(start);
+        self.surveys.send(figures, took, is_whole, now);
     }
 
     fn answer(&self, question: Question, acceptors: &Acceptors, now: Time) -> Vec<SessionReport> {

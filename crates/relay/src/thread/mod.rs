@@ -250,6 +250,7 @@ impl RelayThread {
             (Reason::Resume, self.acceptors.next_resume()),
             (Reason::Retire, self.acceptors.next_retirement()),
             (Reason::Sampling, self.sessions.next_sampling()),
+            (Reason::Survey, self.sessions.next_survey()),
             (Reason::Measuring, self.sessions.next_measuring()),
             (Reason::Source, sources.min()),
         ])

@@ -2,6 +2,7 @@
 //!
 //! | request | answer |
 //! | --- | --- |
+//! | `GET /` | a page for browsers, which reads the others |
 //! | `GET /metrics` | [metrics] in the OpenMetrics text format |
 //! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](midspan_relay::observation::Answer)) |
 //! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](midspan_relay::observation::SessionReport)) |
@@ -14,6 +15,7 @@
 
 pub(crate) mod host;
 pub mod metrics;
+mod page;
 mod server;
 
 use std::os::fd::OwnedFd;

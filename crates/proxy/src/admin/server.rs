@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use super::NarrowObserver;
 use super::host::HostCounters;
 use super::metrics::{self, Snapshot};
+use super::page;
 use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
 use crate::summary::{self, Cost, Query, Summary, Summed, Totals};
@@ -215,12 +216,14 @@ impl Service {
 
 impl Pages for Service {
     async fn page(&self, path: &str, query: &str) -> Reply {
+        if let Some(file) = page::at(path) {
+            return file;
+        }
         match path {
             "/metrics" => self.metrics(),
             "/health" => self.health(),
             "/sessions" => self.sessions(query).await,
             "/summary" => self.summary(query).await,
-            "/" => text(StatusCode::OK, "/metrics\n/summary\n/sessions\n/health\n"),
             path => match path.strip_prefix("/sessions/").map(str::parse) {
                 Some(Ok(id)) => self.session(id).await,
                 _ => text(StatusCode::NOT_FOUND, "no such page\n"),

@@ -26,7 +26,10 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CONTENT_TYPE, HOST};
+use hyper::header::{
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, HOST, REFERRER_POLICY,
+    X_CONTENT_TYPE_OPTIONS,
+};
 use hyper::http::HeaderValue;
 use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
@@ -152,6 +155,24 @@ pub fn json_with(status: StatusCode, value: &impl serde::Serialize) -> Reply {
         Ok(text) => reply(status, JSON, text + "\n"),
         Err(error) => failed(&error),
     }
+}
+
+/// A file of a page for browsers, with its content type, and the page's policy
+/// (Content-Security-Policy).
+#[must_use]
+pub fn file(kind: &'static str, content: &'static str, policy: &'static str) -> Reply {
+    let mut reply = reply(StatusCode::OK, kind, content);
+    for (name, value) in [
+        (CONTENT_SECURITY_POLICY, policy),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (REFERRER_POLICY, "no-referrer"),
+        // After an upgrade, browsers get the new files.
+        (CACHE_CONTROL, "no-cache"),
+    ] {
+        let value = HeaderValue::from_static(value);
+        reply.headers_mut().insert(name, value);
+    }
+    reply
 }
 
 /// Metrics in the OpenMetrics text format.

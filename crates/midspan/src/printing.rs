@@ -28,6 +28,7 @@ pub fn note(text: impl Display) {
 }
 
 /// The command as it was typed, for reports.
+#[cfg(feature = "lab")]
 pub fn command_line() -> String {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     format!("midspan {}", arguments.join(" "))

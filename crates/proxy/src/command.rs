@@ -51,10 +51,13 @@ pub(crate) enum Refusal {
     Parameters(String),
 }
 
+/// Reads the method and the parameters of a request.
+type ReadRequest = fn(&Method, &str) -> Result<Request, Refusal>;
+
 impl Request {
     /// The command of an HTTP request; `None` if its path belongs to no command.
     pub(crate) fn read(method: &Method, path: &str, query: &str) -> Option<Result<Self, Refusal>> {
-        let (methods, read): (_, fn(&Method, &str) -> Result<Self, Refusal>) = match path {
+        let (methods, read): (_, ReadRequest) = match path {
             "/status" => ("GET, HEAD", |_, query| {
                 parameter(query, None).map(|_| Self::Status)
             }),

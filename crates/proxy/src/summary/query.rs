@@ -106,6 +106,16 @@ impl fmt::Display for Query {
     }
 }
 
+impl By {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "client" => Some(Self::Client),
+            "session" => Some(Self::Session),
+            _ => None,
+        }
+    }
+}
+
 impl Query {
     /// The query of a URL.
     ///
@@ -115,11 +125,7 @@ impl Query {
         let mut query = Self::default();
         for (name, value) in form_urlencoded::parse(text.as_bytes()) {
             let is_known = match &*name {
-                "by" => match &*value {
-                    "client" => Some(query.by = By::Client),
-                    "session" => Some(query.by = By::Session),
-                    _ => None,
-                },
+                "by" => By::named(&value).map(|by| query.by = by),
                 "sort" => Sort::named(&value).map(|sort| query.sort = sort),
                 "client" => prefix(&value).map(|client| query.client = Some(client.trunc())),
                 "limit" => value.parse().ok().map(|limit| query.limit = limit),

@@ -7,10 +7,11 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
+	@echo "make demo-busy  the demo on an idle machine and next to one busy program: same results (7 minutes)"
 	@echo "make install build, and put the program, its unit files and its documents under $(PREFIX)"
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, list those that needed a second try"
@@ -65,6 +66,9 @@ endif
 
 demo: build
 	target/release/midspan demo
+
+demo-busy: build
+	scripts/demo-busy target/release/midspan
 
 # Kernel tests that passed in their second try only (MIDSPAN_TEST_TRIES=2) are listed at the end.
 second_tries := $(CURDIR)/target/second-tries

@@ -11,9 +11,10 @@ use midspan_report::{
 };
 use midspan_units::{TimeSpan, number};
 
-use crate::Measurement;
 use crate::emulator::BIN;
+use crate::headline::RATIO;
 use crate::results::{case_name, cases};
+use crate::{Measurement, headline, validity};
 
 /// The results of a lab run.
 #[derive(Debug, Clone)]
@@ -30,35 +31,19 @@ pub struct Presentation<'a> {
     pub records: &'a Records,
 }
 
-const RATIO: &str = "completion time ratio";
-
 impl Presentation<'_> {
     /// The report.
     #[must_use]
     pub fn report(&self) -> Report {
         Report {
             title: self.title.to_owned(),
-            summary: self.summary(),
+            summary: headline(&self.records.records),
             command: self.command.clone(),
             picture: self.picture(),
             sections: self.sections(),
             method: self.method(),
             records: self.records.clone(),
         }
-    }
-
-    /// The greatest gain, in a sentence.
-    fn summary(&self) -> String {
-        let end_to_end = self.records.records.iter().filter_map(|record| {
-            let ours = record.case.strip_suffix(" / direct")?;
-            (record.quantity == RATIO).then_some((ours, record.value))
-        });
-        let best = end_to_end.min_by(|a, b| a.1.total_cmp(&b.1));
-        best.map_or_else(String::new, |(ours, ratio)| {
-            let flow = ours.rsplit_once(' ').map_or(ours, |(flow, _)| flow);
-            let speed = 1.0 / ratio;
-            format!("{flow}: {speed:.1} times as fast through Midspan as end to end.")
-        })
     }
 
     fn sections(&self) -> Vec<Section> {
@@ -191,9 +176,10 @@ impl Presentation<'_> {
         let void: BTreeSet<String> = self
             .measurements
             .iter()
-            .filter(|run| !run.validity.is_valid())
+            .filter(|run| !run.validity.counts())
             .map(|run| run.validity.to_string())
             .collect();
+        let remark = validity::remark(self.measurements.iter().map(|run| &run.validity));
         let cases = cases(self.measurements);
         let cases: Vec<&str> = cases.iter().map(|case| case.name()).collect();
         let repetitions = self.measurements.iter().map(|run| run.repetition + 1);
@@ -209,12 +195,14 @@ impl Presentation<'_> {
                 Fact::new("repetitions", repetitions.max().unwrap_or(0)),
                 Fact::new("cases, alternating", cases.join(", ")),
             ],
-            notes: vec![
+            notes: std::iter::once(
                 "Hosts and proxies are network namespaces of one machine, each with the kernel's \
                  own TCP. Links are emulated in user space; losses are drawn from the seed, the \
                  same for every case of a repetition."
                     .into(),
-            ],
+            )
+            .chain(remark)
+            .collect(),
         }
     }
 }

@@ -8,7 +8,9 @@ use midspan_records::{Bound, By, Quantity, Record, Spread};
 use midspan_units::{BitRate, number};
 
 use crate::CaseKind;
+use crate::headline::RATIO;
 use crate::measurement::{FlowMeasurement, Measurement};
+use crate::validity::accounts_for;
 
 /// The value of a quantity of a flow in one run; `None` if the flow has none.
 type ValueOf = fn(&Path, &Flow, &Measurement, &FlowMeasurement) -> Option<f64>;
@@ -40,6 +42,14 @@ static MEASURED: [(&Quantity, ValueOf); 6] = [
 pub fn case_name(flow: &Flow, case: CaseKind) -> String {
     format!("{} {case}", flow.name)
 }
+
+/// The note on a number of runs that were disturbed, but count ([`Grade::Rough`]).
+///
+/// [`Grade::Rough`]: crate::validity::Grade::Rough
+pub const ROUGH: &str = "rough";
+/// The note on a ratio to which a notable part may come from the machine.
+pub const UNCERTAIN: &str = "rough: delays of this machine may account for more than a quarter of \
+                             the difference";
 
 /// Every quantity of every flow under every case: medians over the repetitions, with the smallest
 /// and the largest value as spread. Void runs do not count. If all runs are void, their numbers are
@@ -85,21 +95,19 @@ pub fn comparison_records(
     let mut records = Vec::new();
     for (index, flow) in path.flows.iter().enumerate() {
         for (ours, other) in comparisons(&cases(measurements)) {
-            let ratios = paired_ratios(flow, index, measurements, ours, other);
+            let pairs = pairs(flow, index, measurements, ours, other);
+            let ratios: Vec<f64> = pairs.iter().map(Pair::ratio).collect();
             let Some(ratio) = Spread::of(&ratios) else {
                 continue;
             };
+            let mut note = ratio.note("paired ratios");
+            if is_uncertain(&pairs) {
+                note = format!("{note}; {UNCERTAIN}");
+            }
             let case = format!("{} {ours} / {other}", flow.name);
-            let mut record = Record::new(
-                &path.name,
-                &case,
-                "completion time ratio",
-                "",
-                By::Lab,
-                ratio.median,
-            )
-            .with_interval(&ratio)
-            .with_note(ratio.note("paired ratios"));
+            let mut record = Record::new(&path.name, &case, RATIO, "", By::Lab, ratio.median)
+                .with_interval(&ratio)
+                .with_note(note);
             // The bound applies to the comparison with HAProxy; plain routing is included to show
             // the gain.
             if other == CaseKind::Haproxy {
@@ -156,24 +164,56 @@ fn comparisons(cases: &[CaseKind]) -> Vec<(CaseKind, CaseKind)> {
         .collect()
 }
 
-fn paired_ratios(
+/// Times of one flow in one repetition: Midspan's and that of another case.
+struct Pair {
+    ours: f64,
+    other: f64,
+    /// The greater one of the two runs' [slowdowns](crate::Validity::slowdown).
+    slowdown: f64,
+}
+
+impl Pair {
+    fn ratio(&self) -> f64 {
+        self.ours / self.other
+    }
+}
+
+fn pairs(
     flow: &Flow,
     index: usize,
     measurements: &[Measurement],
     ours: CaseKind,
     other: CaseKind,
-) -> Vec<f64> {
+) -> Vec<Pair> {
     let (ours, _) = runs_of(measurements, ours, index);
     let (theirs, _) = runs_of(measurements, other, index);
     ours.iter()
         .filter_map(|(run, measured)| {
-            let (_, peer) = theirs
+            let (peer_run, peer) = theirs
                 .iter()
                 .find(|(peer, _)| peer.repetition == run.repetition)?;
-            Some(time_per_work(flow, measured)? / time_per_work(flow, peer)?)
+            Some(Pair {
+                ours: time_per_work(flow, measured)?,
+                other: time_per_work(flow, peer)?,
+                slowdown: run.validity.slowdown().max(peer_run.validity.slowdown()),
+            })
         })
-        .filter(|ratio| ratio.is_finite())
+        .filter(|pair| pair.ratio().is_finite())
         .collect()
+}
+
+/// Whether the machine may account for a notable part of the difference: of the medians, at the
+/// median slowdown.
+fn is_uncertain(pairs: &[Pair]) -> bool {
+    let median = |value: fn(&Pair) -> f64| {
+        let values: Vec<f64> = pairs.iter().map(value).collect();
+        Spread::of(&values).map_or(0.0, |spread| spread.median)
+    };
+    accounts_for(
+        median(|pair| pair.slowdown),
+        median(|pair| pair.ours),
+        median(|pair| pair.other),
+    )
 }
 
 /// The completion time, or the time per bit if the time is fixed.
@@ -186,7 +226,8 @@ fn time_per_work(flow: &Flow, measured: &FlowMeasurement) -> Option<f64> {
 
 type Runs<'a> = Vec<(&'a Measurement, &'a FlowMeasurement)>;
 
-/// The valid runs of a flow under a case. If none is valid, the void runs, with a note.
+/// The runs of a flow under a case that count, with what a reader must know about them. If none
+/// counts, the void runs, with a note.
 fn runs_of(
     measurements: &[Measurement],
     case: CaseKind,
@@ -198,14 +239,21 @@ fn runs_of(
             .filter(move |run| run.case == case)
             .filter_map(move |run| Some((run, run.flows.iter().find(|f| f.flow == flow)?)))
     };
-    let valid: Runs<'_> = all().filter(|(run, _)| run.validity.is_valid()).collect();
-    if valid.is_empty() {
+    let counted: Runs<'_> = all().filter(|(run, _)| run.validity.counts()).collect();
+    if counted.is_empty() {
         let note = all().next().map(|(run, _)| run.validity.to_string());
         return (all().collect(), note);
     }
-    let void = all().count() - valid.len();
-    let note = (void > 0).then(|| format!("{void} void runs left out"));
-    (valid, note)
+    let void = all().count() - counted.len();
+    let mut notes = Vec::new();
+    if void > 0 {
+        notes.push(format!("{void} void runs left out"));
+    }
+    if counted.iter().any(|(run, _)| !run.validity.is_valid()) {
+        notes.push(ROUGH.to_owned());
+    }
+    let note = (!notes.is_empty()).then(|| notes.join("; "));
+    (counted, note)
 }
 
 #[cfg(test)]

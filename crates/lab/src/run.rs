@@ -26,9 +26,10 @@ use crate::proxies::{Forward, haproxy, midspan};
 use crate::supported;
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
+use crate::validity::{self, Disturbance};
 use crate::workload::web_server::{Files, WebServer};
 use crate::workload::{curl, iperf3, web_server};
-use crate::{Case, CaseKind, LabError, Validity};
+use crate::{Case, CaseKind, LabError, Purpose, Validity};
 
 /// The progress of a measurement, for display.
 #[derive(Debug, Clone, Copy)]
@@ -53,19 +54,18 @@ pub enum Progress<'a> {
     End(&'a Measurement),
 }
 
-/// Attempts of one run; the last one is kept even if it is void.
-pub(crate) const ATTEMPTS: u32 = 3;
 /// Pause after a transfer that is not measured, for the last ACKs and FINs: some round trips of a
 /// satellite path.
 const REST: Duration = Duration::from_secs(2);
 
 /// Builds the network, runs every flow of every case (the cases alternate), and returns all
 /// measurements. Consecutive runs on one path use the same network. `repetitions` are the numbers
-/// of the repetitions, from 0. A void run is repeated. If the third attempt is void, its measurement
-/// is returned nevertheless.
+/// of the repetitions, from 0. `purpose` decides how much may disturb the runs: in a measurement, a
+/// void run is repeated. If the third attempt is void, its measurement is returned nevertheless.
 pub fn run(
     cases: &[Case],
     repetitions: Range<u32>,
+    purpose: Purpose,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Vec<Measurement>, LabError> {
     for case in cases {
@@ -83,7 +83,7 @@ pub fn run(
                 // The network of another path ends before the next one begins.
                 other => {
                     drop(other);
-                    built.insert(Lab::build(&case.path, cases)?)
+                    built.insert(Lab::build(&case.path, cases, purpose)?)
                 }
             };
             progress(Progress::Begin {
@@ -92,8 +92,8 @@ pub fn run(
                 repetition,
             });
             let mut measurement = lab.measure(case, group, repetition)?;
-            for _ in 1..ATTEMPTS {
-                if measurement.validity.is_valid() {
+            for _ in 1..purpose.attempts() {
+                if measurement.validity.counts() {
                     break;
                 }
                 progress(Progress::Again(&measurement.validity));
@@ -136,6 +136,7 @@ fn single(group: &[usize]) -> Option<usize> {
 /// The network with its servers.
 struct Lab<'a> {
     path: &'a Path,
+    purpose: Purpose,
     topology: Topology,
     files: Files,
     // Dropped in this order: servers end before their files are removed.
@@ -145,7 +146,7 @@ struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// The network of `path`, for those of `cases` that have this path.
-    fn build(path: &'a Path, cases: &[Case]) -> Result<Self, LabError> {
+    fn build(path: &'a Path, cases: &[Case], purpose: Purpose) -> Result<Self, LabError> {
         let folder = tempfile::Builder::new()
             .prefix("midspan-lab-")
             .tempdir()
@@ -174,6 +175,7 @@ impl<'a> Lab<'a> {
         }
         Ok(Self {
             path,
+            purpose,
             topology,
             files,
             _servers: servers,
@@ -236,12 +238,19 @@ impl<'a> Lab<'a> {
         let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
         let timeouts = counted.iter().map(|node| node.timeouts).sum();
         drop(proxies);
-        let missed = match case.kind {
+        let not_carried = match case.kind {
             CaseKind::Direct | CaseKind::Thin => Vec::new(),
             _ => carried::missed(path, group, &counted),
         };
         let names = path.links.iter().map(|link| link.name.as_str());
-        let validity = Validity::judge(names.zip(&links), load_before, stolen).with(missed);
+        let disturbance = Disturbance {
+            round_trip: validity::round_trip(path, group),
+            links: names.zip(&links).collect(),
+            load_before,
+            stolen,
+            not_carried,
+        };
+        let validity = validity::judge(self.purpose, &disturbance);
         Ok(Measurement {
             case: case.kind,
             repetition,

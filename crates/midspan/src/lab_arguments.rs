@@ -17,9 +17,10 @@ pub enum LabPackage {
     /// Download real files over an emulated satellite path, without and with Midspan
     ///
     /// Clients connect to the server's own address. Midspan, on the gateway between them,
-    /// intercepts the connections, and each end sees the other's own address. The demo needs no
-    /// configuration and changes nothing outside its own network namespaces. It works as root, and
-    /// as an ordinary user if the kernel allows user namespaces. It takes two minutes.
+    /// intercepts the connections, and each end sees the other's own address. Midspan runs as
+    /// installed, with the policy `auto`. The demo needs no configuration and changes nothing
+    /// outside its own network namespaces. It works as root, and as an ordinary user if the kernel
+    /// allows user namespaces. It takes two minutes, also on a machine that has other work.
     #[command(after_help = "Example:  midspan demo --html report.html")]
     Demo(DemoOptions),
     /// Run flows over a path of emulated links, with real kernels and the real proxy

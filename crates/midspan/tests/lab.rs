@@ -187,6 +187,61 @@ fn a_run_in_which_nothing_is_intercepted_is_void() {
     }
 }
 
+/// A program that keeps a processor busy while this value lives.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn begin() -> Self {
+        let mut shell = Command::new("sh");
+        Self(shell.args(["-c", "while :; do :; done"]).spawn().unwrap())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The first machine on which a user tries Midspan may have other work.
+#[test]
+fn the_demo_succeeds_on_a_busy_machine_and_begins_with_its_result() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let html = folder.path().join("demo.html");
+    let busy = Busy::begin();
+    let output = midspan(&[
+        "demo",
+        "--repetitions",
+        "1",
+        "--html",
+        html.to_str().unwrap(),
+    ]);
+    drop(busy);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    for part in ["policy = \"auto\"", "no control", "started again"] {
+        assert!(errors.contains(part), "{part}: {errors}");
+    }
+    // Nothing is repeated, and a disturbance is stated once.
+    assert!(
+        !errors.contains("repeated") && !errors.contains("void"),
+        "{errors}"
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.matches("The machine was busy").count() <= 1, "{text}");
+    let place = |part: &str| {
+        text.find(part)
+            .unwrap_or_else(|| panic!("no {part}: {text}"))
+    };
+    let sentence = place("1 MB over a satellite: in ");
+    let (chart, table) = (place("█"), place("completion time (s)"));
+    assert!(sentence < chart && chart < table, "{text}");
+    let page = std::fs::read_to_string(html).unwrap();
+    assert!(page.contains("Through Midspan, 3 flows took"), "{page}");
+}
+
 #[test]
 fn every_workload_runs() {
     let _alone = alone();

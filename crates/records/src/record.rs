@@ -91,10 +91,15 @@ impl Record {
         Self::new(item, case, &quantity.name, quantity.unit, by, value)
     }
 
-    /// The same record with the interval of the median as its spread.
+    /// The same record with the interval of the median as its spread, if there is more than one
+    /// value.
     #[must_use]
     pub fn with_interval(self, spread: &Spread) -> Self {
-        self.with_spread(spread.low, spread.high)
+        if spread.count > 1 {
+            self.with_spread(spread.low, spread.high)
+        } else {
+            self
+        }
     }
 
     /// The same record with the least and the greatest value as its spread, if there is more than

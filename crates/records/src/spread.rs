@@ -57,9 +57,13 @@ impl Spread {
     }
 
     /// What a reader of the interval needs: the number of values, which `of` names, such as "paired
-    /// ratios", and the probability that the interval covers the true median.
+    /// ratios", and the probability that the interval covers the true median. A single value has no
+    /// interval.
     #[must_use]
     pub fn note(&self, of: &str) -> String {
+        if self.count == 1 {
+            return "measured once, so without an interval".to_owned();
+        }
         format!(
             "median of {} {of}; the interval covers the true median with {:.0} %",
             self.count,
@@ -71,6 +75,7 @@ impl Spread {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{By, Record};
 
     #[test]
     fn three_values_cover_three_quarters() {
@@ -81,6 +86,17 @@ mod tests {
             spread.note("values"),
             "median of 3 values; the interval covers the true median with 75 %"
         );
+    }
+
+    #[test]
+    fn one_value_has_no_interval() {
+        let spread = Spread::of(&[3.0]).unwrap();
+        assert_eq!(
+            spread.note("values"),
+            "measured once, so without an interval"
+        );
+        let record = Record::new("", "", "", "", By::Lab, 3.0).with_interval(&spread);
+        assert_eq!((record.low, record.high), (None, None));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! - [`units`]: a number and its unit, formatted for people.
 //! - [`Table`], as text or in the report. [`pivot`]: one row per case, one column per quantity;
 //!   [`beside_printed`]: one row per record, next to the number that a paper prints.
+//! - [`TextBars`]: bars made of characters, for a terminal.
 //! - [`BarPlot`], [`LinePlot`], [`PathPicture`]: SVG.
 //! - [`Report`]: all of these in one HTML file without external references.
 //!
@@ -49,6 +50,7 @@ mod plot;
 mod report;
 mod table;
 mod text;
+mod text_bars;
 pub mod units;
 
 pub use beside_printed::beside_printed;
@@ -58,3 +60,4 @@ pub use pivot::{pivot, pivot_of};
 pub use plot::{Axis, Bar, BarPlot, BarSeries, LinePlot, Series};
 pub use report::{Content, Fact, Method, Report, Section, Validity};
 pub use table::{Alignment, Cell, Column, Table, stdout_width};
+pub use text_bars::{TextBar, TextBars};

@@ -13,8 +13,11 @@ use super::seconds::{Second, Seconds};
 
 /// Width of the bins of [`DirectionReport::delivered`].
 pub const BIN: TimeSpan = TimeSpan::from_milliseconds(100);
-/// A frame that is delivered this late could change TCP's behaviour.
-pub const LATE: TimeSpan = TimeSpan::from_milliseconds(2);
+/// Share of the frames that [`Lateness::tail`] leaves out; a single short pause of the emulator is
+/// not a fault of the run.
+const TAIL_SHARE: f64 = 0.002;
+/// Number of frames that [`Lateness::tail`] leaves out, however large their share.
+const TAIL_FRAMES: u64 = 5;
 /// Bins kept: two hours of them.
 const BIN_LIMIT: usize = 72_000;
 
@@ -43,12 +46,14 @@ pub struct Lateness {
     pub frames: u64,
     /// Half of them were at most this late.
     pub p50: TimeSpan,
+    /// The mean.
+    pub mean: TimeSpan,
     /// 99 % of them were at most this late.
     pub p99: TimeSpan,
+    /// All of them except 0.2 %, or except five if that is more, were at most this late.
+    pub tail: TimeSpan,
     /// The latest.
     pub max: TimeSpan,
-    /// Frames later than 2 ms.
-    pub late_frames: u64,
 }
 
 /// The state of one direction.
@@ -60,7 +65,6 @@ pub(super) struct Direction {
     seconds: Seconds,
     /// Lateness in nanoseconds.
     lateness: Histogram<u64>,
-    late_frames: u64,
     /// The due time of the frame that was handed out last.
     due: Time,
 }
@@ -89,7 +93,6 @@ impl Direction {
                 delivered: Vec::new(),
                 seconds: Seconds::new(configuration),
                 lateness: lateness_histogram(),
-                late_frames: 0,
                 due: Time::ZERO,
             })
         };
@@ -149,9 +152,6 @@ impl Direction {
     pub(super) fn sent(&mut self, now: Time) {
         let late = now.since(self.due);
         self.lateness.saturating_record(late.nanoseconds());
-        if late > LATE {
-            self.late_frames += 1;
-        }
     }
 
     /// The time at which the next frame may be due.
@@ -161,20 +161,35 @@ impl Direction {
 
     /// The traffic so far.
     pub(super) fn report(&self) -> DirectionReport {
-        let quantile = |share| TimeSpan::from_nanoseconds(self.lateness.value_at_quantile(share));
         DirectionReport {
             counters: self.link.counters(),
             pure_acks: self.pure_acks,
             data_segments: self.data_segments,
             delivered: self.delivered.clone(),
             seconds: self.seconds.report(),
-            lateness: Lateness {
-                frames: self.lateness.len(),
-                p50: quantile(0.5),
-                p99: quantile(0.99),
-                max: TimeSpan::from_nanoseconds(self.lateness.max()),
-                late_frames: self.late_frames,
-            },
+            lateness: Lateness::of(&self.lateness),
+        }
+    }
+}
+
+impl Lateness {
+    /// The summary of a histogram of nanoseconds.
+    fn of(histogram: &Histogram<u64>) -> Self {
+        let frames = histogram.len();
+        let quantile = |share| TimeSpan::from_nanoseconds(histogram.value_at_quantile(share));
+        let left_out = TAIL_FRAMES.max((frames as f64 * TAIL_SHARE) as u64);
+        let tail = if frames > left_out {
+            quantile((frames - left_out) as f64 / frames as f64)
+        } else {
+            TimeSpan::ZERO
+        };
+        Self {
+            frames,
+            p50: quantile(0.5),
+            mean: TimeSpan::from_nanoseconds(histogram.mean() as u64),
+            p99: quantile(0.99),
+            tail,
+            max: TimeSpan::from_nanoseconds(histogram.max()),
         }
     }
 }
@@ -185,4 +200,33 @@ fn lateness_histogram() -> Histogram<u64> {
     const HIGH: u64 = 10_000_000_000;
     Histogram::new_with_bounds(LOW, HIGH, 3)
         .unwrap_or_else(|_| unreachable!("constant bounds that the library accepts"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lateness(milliseconds: &[(u64, u64)]) -> Lateness {
+        let mut histogram = lateness_histogram();
+        for (late, frames) in milliseconds {
+            histogram.saturating_record_n(late * 1_000_000, *frames);
+        }
+        Lateness::of(&histogram)
+    }
+
+    /// Whether a time is the given number of milliseconds, as far as the histogram's digits go.
+    fn is_about(time: TimeSpan, milliseconds: f64) -> bool {
+        (time.as_milliseconds() - milliseconds).abs() <= 0.002 * milliseconds
+    }
+
+    #[test]
+    fn the_tail_leaves_out_five_frames_or_a_share() {
+        assert_eq!(lateness(&[]), Lateness::default());
+        assert_eq!(lateness(&[(50, 5)]).tail, TimeSpan::ZERO);
+        assert!(is_about(lateness(&[(1, 100), (50, 5)]).tail, 1.0));
+        assert!(is_about(lateness(&[(1, 100), (50, 6)]).tail, 50.0));
+        assert!(is_about(lateness(&[(1, 9_980), (50, 20)]).tail, 1.0));
+        assert!(is_about(lateness(&[(1, 9_979), (50, 21)]).tail, 50.0));
+        assert!(is_about(lateness(&[(1, 50), (3, 50)]).mean, 2.0));
+    }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_path::ProxySettings;
+use midspan_path::{NodeKind, Path as NetworkPath, ProxySettings};
 use midspan_policy::{AccessLink, Handshake, LegSettings, PolicyName};
 use midspan_testbed::program::{Launch, LaunchError, Program};
 use serde::Serialize;
@@ -70,6 +70,23 @@ enum Connections {
         #[serde(skip_serializing_if = "Option::is_none")]
         control_group: Option<&'static str>,
     },
+}
+
+/// Gives each proxy of a path the settings of a Midspan that was installed and not changed: the
+/// policy `auto`, and no value set by hand.
+pub fn as_installed(path: &mut NetworkPath) {
+    let policy = PolicyName::Auto;
+    let leg = policy.leg(LegSettings::default());
+    for node in &mut path.nodes {
+        if let NodeKind::Proxy(proxy) = &mut node.kind {
+            **proxy = ProxySettings {
+                policy,
+                client_leg: leg.clone(),
+                server_leg: leg.clone(),
+                ..ProxySettings::default()
+            };
+        }
+    }
 }
 
 /// The connections that Midspan accepts or intercepts.
@@ -189,6 +206,22 @@ mod tests {
         };
         let carried = Carried::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
         toml::to_string(&configuration(&carried, &settings)).unwrap()
+    }
+
+    /// The configuration that a user writes first; what the lab adds concerns the lab alone.
+    #[test]
+    fn an_installed_midspan_has_a_policy_and_no_value_set_by_hand() {
+        let mut path = NetworkPath::load("geo").unwrap();
+        as_installed(&mut path);
+        let (_, settings) = path.proxies().next().unwrap();
+        let carried = Carried::Interfaces(vec!["link0".to_owned()], Handshake::EndToEnd);
+        let text = toml::to_string(&configuration(&carried, settings)).unwrap();
+        for line in ["policy = \"auto\"", "handshake = \"end-to-end\""] {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        for key in ["initial_window", "bbr", "send_buffer = 2"] {
+            assert!(!text.contains(key), "{key}: {text}");
+        }
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::emulator::LinkReport;
 use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::topology::{Topology, interface};
+use crate::validity::{Disturbance, Purpose, judge};
 use crate::verify::probe::{self, Probe, Sink};
 use crate::{LabError, Validity};
 
@@ -93,11 +94,10 @@ impl TwoHosts {
         let client = start(CLIENT)?;
         let server = start(SERVER)?;
         let result = work()?;
-        let validity = Validity::judge(
-            [("link", &self.report()?)],
-            load,
-            Ticks::now().stolen_since(ticks),
-        );
+        let stolen = Ticks::now().stolen_since(ticks);
+        let report = self.report()?;
+        let disturbance = Disturbance::of_link(&report, load, stolen);
+        let validity = judge(Purpose::Measurement, &disturbance);
         Ok((result, client.finish()?, server.finish()?, validity))
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use midspan_lab::{Case, CaseKind, flow_records};
+use midspan_lab::{Case, CaseKind, Purpose, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::{Record, Records};
@@ -58,7 +58,7 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
     };
     let cases = Case::of_kinds(&kinds, path, Duration::from_secs(options.limit));
     namespace::isolate().into_diagnostic()?;
-    let measurements = run_with_progress(path, &cases, options.repetitions)?;
+    let measurements = run_with_progress(path, &cases, options.repetitions, Purpose::Measurement)?;
     let valid = measurements.iter().all(|run| run.validity.is_valid());
     Ok((flow_records(path, &measurements), valid))
 }

@@ -3,15 +3,18 @@
 use std::path::Path as FilePath;
 use std::time::Duration;
 
-use midspan_lab::{Case, Measurement, Presentation, Progress, comparison_records, flow_records};
+use midspan_lab::{
+    Case, Measurement, Presentation, Progress, Purpose, comparison_records, flow_records,
+};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::Records;
 use midspan_report::{pivot, stdout_width};
-use miette::{Context, IntoDiagnostic};
+use miette::IntoDiagnostic;
 
 use super::Outcome;
 use super::choices::choose_flows;
+use crate::files;
 use crate::lab_arguments::LabRunOptions;
 use crate::printing;
 use crate::progress::Bar;
@@ -39,7 +42,7 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
 }
 
 /// Measures the cases of a path, prints, writes the report.
-pub fn measure(
+fn measure(
     path: &Path,
     cases: &[Case],
     repetitions: u32,
@@ -49,7 +52,7 @@ pub fn measure(
     json: bool,
 ) -> Outcome {
     namespace::isolate().into_diagnostic()?;
-    let measurements = run_with_progress(path, cases, repetitions)?;
+    let measurements = run_with_progress(path, cases, repetitions, Purpose::Measurement)?;
     let flows = flow_records(path, &measurements);
     let comparisons = comparison_records(path, &measurements, at_most);
     let records = Records {
@@ -72,14 +75,16 @@ pub fn measure(
             measurements: &measurements,
             records: &records,
         };
-        let page = presentation.report().to_html().into_diagnostic()?;
-        std::fs::write(file, page)
-            .into_diagnostic()
-            .wrap_err_with(|| format!("cannot write the report {}", file.display()))?;
-        printing::note(format_args!("report: {}", file.display()));
+        write_report(&presentation, file)?;
     }
     let valid = measurements.iter().all(|run| run.validity.is_valid());
     Ok(valid && records.all_ok())
+}
+
+/// Writes the report of a lab run.
+pub fn write_report(presentation: &Presentation<'_>, file: &FilePath) -> miette::Result<()> {
+    let page = presentation.report().to_html().into_diagnostic()?;
+    files::write_and_tell("report", file, page)
 }
 
 /// Measures the cases of a path, and shows the progress.
@@ -87,10 +92,12 @@ pub fn run_with_progress(
     path: &Path,
     cases: &[Case],
     repetitions: u32,
+    purpose: Purpose,
 ) -> miette::Result<Vec<Measurement>> {
     let mut bar = None;
     printing::note(format_args!("setting up the network of \"{}\"", path.name));
-    let measurements = midspan_lab::run(cases, 0..repetitions, &mut |progress| match progress {
+    let all = 0..repetitions;
+    let measurements = midspan_lab::run(cases, all, purpose, &mut |progress| match progress {
         Progress::Ready { runs } => bar = Some(Bar::new(runs)),
         Progress::Begin {
             case,
@@ -113,7 +120,7 @@ pub fn run_with_progress(
         }
         Progress::End(run) => {
             if let Some(bar) = &bar {
-                bar.say(&line_of(path, run));
+                bar.say(&line_of(path, run, purpose));
             }
         }
     });
@@ -124,7 +131,7 @@ pub fn run_with_progress(
 }
 
 /// One line for a run that has ended.
-fn line_of(path: &Path, run: &Measurement) -> String {
+fn line_of(path: &Path, run: &Measurement, purpose: Purpose) -> String {
     let results: Vec<String> = run
         .flows
         .iter()
@@ -139,7 +146,9 @@ fn line_of(path: &Path, run: &Measurement) -> String {
             format!("{} {}: {figure}", flow.name, run.case)
         })
         .collect();
-    let void = if run.validity.is_valid() {
+    // What disturbs a demonstration is stated once, at its end.
+    let is_silent = run.validity.is_valid() || purpose == Purpose::Demonstration;
+    let void = if is_silent {
         String::new()
     } else {
         format!("  ({})", run.validity)

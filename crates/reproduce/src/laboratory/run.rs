@@ -1,6 +1,6 @@
 //! A run, and the values that are stored of it.
 
-use midspan_lab::{Case, FlowResult, LabError, Measurement, Progress};
+use midspan_lab::{Case, FlowResult, LabError, Measurement, Progress, Purpose};
 use midspan_link::Histogram;
 use midspan_path::{Flow, NodeKind, Path};
 use midspan_records::statistics::quantile;
@@ -75,8 +75,9 @@ pub(super) fn make(
     repetition: u32,
     say: &mut dyn FnMut(&str),
 ) -> Result<Run, LaboratoryError> {
+    let cases = std::slice::from_ref(case);
     let this = repetition..repetition.saturating_add(1);
-    let made = midspan_lab::run(std::slice::from_ref(case), this, &mut |progress| {
+    let made = midspan_lab::run(cases, this, Purpose::Measurement, &mut |progress| {
         if let Progress::Again(validity) = progress {
             say(&format!("repeated, because it was {validity}"));
         }

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::{Check, Measured};
+use crate::LabError;
 use crate::load::{Ticks, other_load};
+use crate::validity::{Disturbance, Purpose, judge};
 use crate::verify::two_hosts::{CLIENT, SERVER, TwoHosts};
 use crate::workload::iperf3::{self, BulkServer};
-use crate::{LabError, Validity};
 
 /// Share of data in a full packet, with TCP timestamps.
 const DATA_SHARE: f64 = 1448.0 / 1500.0;
@@ -31,7 +32,9 @@ pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Measur
         Duration::from_secs(seconds),
     )?;
     let stolen = Ticks::now().stolen_since(ticks);
-    let validity = Validity::judge([("link", &hosts.report()?)], load, stolen);
+    let report = hosts.report()?;
+    let disturbance = Disturbance::of_link(&report, load, stolen);
+    let validity = judge(Purpose::Measurement, &disturbance);
     let full = megabits as f64 * 1e6 * DATA_SHARE;
     let records = vec![check.judged(
         ("goodput", "bit/s"),

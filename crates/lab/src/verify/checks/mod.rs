@@ -11,8 +11,7 @@ use std::fmt;
 use midspan_path::Direction;
 use midspan_records::{By, Record};
 
-use crate::run::ATTEMPTS;
-use crate::{LabError, Validity};
+use crate::{LabError, Purpose, Validity};
 
 /// One check of the emulator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,7 +123,7 @@ impl Check {
     /// Makes the check. A void measurement is repeated, at most three attempts in all.
     pub fn run(&self) -> Result<Vec<Record>, LabError> {
         let mut measured = self.measure()?;
-        for _ in 1..ATTEMPTS {
+        for _ in 1..Purpose::Measurement.attempts() {
             if measured.validity.is_valid() {
                 break;
             }

@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 fn midspan(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_midspan"))
@@ -37,12 +41,176 @@ fn a_sweep_prints_one_tidy_table_whatever_the_threads() {
     let table = sweep("1");
     assert_eq!(table, sweep("2"));
     let mut lines = table.lines();
-    let heading = "link.line.loss,flow,case,quantity,unit,mean,low,high,runs";
+    let heading = "link.line.loss,flow,case,quantity,unit,mean,low,high,runs,status,reason,note";
     assert_eq!(lines.next(), Some(heading));
     assert!(
-        lines.all(|line| line.split(',').count() == 9 && line.ends_with(",3")),
+        lines.all(|line| line.split(',').count() == 12 && line.ends_with(",3,ok,,")),
         "{table}"
     );
+}
+
+/// A path whose link is cut after 60 ms: small files arrive before, others never.
+fn outage(folder: &Path) -> String {
+    let schedule = "schedule = { steps = [{ at = \"60 ms\", loss = \"100 %\" }] }";
+    path_file(folder, schedule)
+}
+
+/// One download over one link, which has this key.
+fn path_file(folder: &Path, key: &str) -> String {
+    let text = r#"
+[[host]]
+name = "client"
+[[host]]
+name = "server"
+[[link]]
+name = "wire"
+between = ["client", "server"]
+rate = "10 Mbit/s"
+delay = "1 ms"
+KEY
+[[flow]]
+name = "file"
+from = "client"
+to = "server"
+workload = "download"
+size = "1 KB"
+"#;
+    let file = folder.join("wire.toml");
+    std::fs::write(&file, text.replace("KEY", key)).unwrap();
+    file.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_failed_point_is_a_row_with_its_reason_in_every_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = outage(folder.path());
+    let sweep = ["--sweep", "flow.file.size=1 KB,1 MB,2 KB", "--threads", "1"];
+    let run = |more: &[&str]| {
+        let output = midspan(&[&[path.as_str()], &sweep[..], more].concat());
+        let (out, errors) = text(&output);
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        (out, errors)
+    };
+    let (csv, _) = run(&["--csv"]);
+    let failed: Vec<&str> = csv
+        .lines()
+        .filter(|line| line.contains(",failed,"))
+        .collect();
+    let [failed] = failed.as_slice() else {
+        panic!("{csv}");
+    };
+    let beginning = "1 MB,file,direct,completion time,s,,,,0,failed,";
+    assert!(
+        failed.starts_with(beginning) && failed.contains("can never finish"),
+        "{failed}"
+    );
+    let ok = csv.lines().filter(|line| line.contains(",ok,"));
+    assert_eq!(ok.count(), 8, "{csv}");
+    let (json, _) = run(&["--json"]);
+    let object: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let records = object["records"].as_array().unwrap();
+    assert_eq!(records.len(), 9);
+    let failed: Vec<_> = records
+        .iter()
+        .filter(|one| one["status"] == "failed")
+        .collect();
+    assert_eq!(failed.len(), 1, "{json}");
+    assert!(
+        failed[0]["value"].is_null() && failed[0]["case"] == "file direct, flow.file.size = 1 MB"
+    );
+    assert!(
+        failed[0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("can never finish")
+    );
+    let (table, errors) = run(&[]);
+    assert!(
+        table.contains("n/a") && table.contains("can never finish"),
+        "{table}"
+    );
+    // The points as they finish.
+    for size in [
+        "1 KB: completion time",
+        "1 MB: failed",
+        "2 KB: completion time",
+    ] {
+        assert!(errors.contains(size), "{size}: {errors}");
+    }
+}
+
+#[test]
+fn rows_appear_as_they_finish_and_ctrl_c_keeps_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_file(folder.path(), "");
+    for output in ["--csv", "--json"] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_midspan"))
+            .args(["sim", &path, "--threads", "1", output])
+            // Minutes of work, of which the first point takes less than a second.
+            .args(["--set", "link.wire.rate=1 Gbit/s"])
+            .args(["--sweep", "flow.file.size=40 MB..80 MB:400"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        let mut out = String::new();
+        while !out.contains("completion time") {
+            assert!(reader.read_line(&mut out).unwrap() > 0, "{out}");
+        }
+        let process = Pid::from_child(&child);
+        kill_process(process, Signal::INT).unwrap();
+        reader.read_to_string(&mut out).unwrap();
+        let mut errors = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut errors)
+            .unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(3), "{errors}");
+        assert!(errors.contains("stopped after"), "{errors}");
+        if output == "--json" {
+            serde_json::from_str::<serde_json::Value>(&out).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_path_without_any_result_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = outage(folder.path());
+    let output = midspan(&[&path, "--set", "flow.file.size=1 MB"]);
+    let (out, errors) = text(&output);
+    assert_eq!((output.status.code(), out.as_str()), (Some(1), ""));
+    assert!(errors.contains("can never finish"), "{errors}");
+}
+
+/// The paths with BBR were refused, and among them all satellite paths with losses.
+#[test]
+fn paths_with_bbr_are_simulated_with_a_note() {
+    for path in ["geo", "leo", "lte", "maritime"] {
+        let output = midspan(&[path, "--json"]);
+        let (out, errors) = text(&output);
+        assert!(output.status.success(), "{path}: {errors}");
+        let object: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let records = object["records"].as_array().unwrap();
+        let noted = records.iter().filter(|record| {
+            let note = record["note"].as_str().unwrap_or_default();
+            note.contains("CUBIC ran in its place")
+        });
+        let cases: Vec<&str> = noted
+            .map(|record| record["case"].as_str().unwrap())
+            .collect();
+        // The gateway sends with BBR towards the client, so downloads through it are concerned.
+        assert!(cases.len() >= 8, "{path}: {cases:?}");
+        assert!(
+            cases.iter().all(|case| case.ends_with(" midspan")),
+            "{path}: {cases:?}"
+        );
+        let (csv, _) = text(&midspan(&[path, "--csv"]));
+        assert!(csv.contains("CUBIC ran in its place"), "{csv}");
+    }
 }
 
 #[test]

@@ -24,6 +24,15 @@ pub struct Measure {
     pub note: Option<&'static str>,
 }
 
+/// One flow of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FlowRun {
+    /// The flow, by its index in the path.
+    pub flow: usize,
+    /// What was measured; or why the flow can never finish.
+    pub outcome: Result<Vec<Measure>, String>,
+}
+
 /// The note on a flow for which a policy chose what the simulator lacks.
 const NO_BBR: &str = "the policy chose BBR for a leg, which the simulator lacks: CUBIC ran on it";
 
@@ -36,14 +45,36 @@ const NO_BBR: &str = "the policy chose BBR for a leg, which the simulator lacks:
 pub fn measure<O: Observer>(
     path: &Path,
     proxies: bool,
+    observe: impl FnMut(&PathScenario) -> Result<Option<O>, Error>,
+    seen: impl FnMut(O, &Results),
+) -> Result<Vec<Measure>, Error> {
+    let mut measures = Vec::new();
+    for run in measure_flows(path, proxies, observe, seen)? {
+        let measured = run.outcome.map_err(|reason| Error::NeverFinishes {
+            path: path.name.clone(),
+            flow: path.flows[run.flow].name.clone(),
+            reason,
+        })?;
+        measures.extend(measured);
+    }
+    Ok(measures)
+}
+
+/// As [`measure`]. A flow that can never finish does not hide the results of the others.
+///
+/// # Errors
+/// The path cannot be simulated.
+pub fn measure_flows<O: Observer>(
+    path: &Path,
+    proxies: bool,
     mut observe: impl FnMut(&PathScenario) -> Result<Option<O>, Error>,
     mut seen: impl FnMut(O, &Results),
-) -> Result<Vec<Measure>, Error> {
+) -> Result<Vec<FlowRun>, Error> {
     let refused = |error| Error::Scenario {
         path: path.name.clone(),
         error,
     };
-    let mut measures = Vec::new();
+    let mut runs = Vec::new();
     for made in Scenario::from_path(path, proxies).map_err(refused)? {
         let results = match observe(&made)? {
             None => Simulation::observed(&made.scenario, NoObserver)
@@ -57,19 +88,17 @@ pub fn measure<O: Observer>(
                 results
             }
         };
-        for parts in &made.flows {
-            add(&mut measures, path, parts, &results)?;
-        }
+        runs.extend(made.flows.iter().map(|parts| FlowRun {
+            flow: parts.flow,
+            outcome: of_flow(path, parts, &results),
+        }));
     }
-    Ok(measures)
+    Ok(runs)
 }
 
-fn add(
-    measures: &mut Vec<Measure>,
-    path: &Path,
-    parts: &PathFlowParts,
-    results: &Results,
-) -> Result<(), Error> {
+/// What was measured of a flow, or why it can never finish.
+fn of_flow(path: &Path, parts: &PathFlowParts, results: &Results) -> Result<Vec<Measure>, String> {
+    let mut measures = Vec::new();
     let flow = &path.flows[parts.flow];
     let of = |ids: &[midspan_sim::FlowId]| -> Vec<&FlowResults> {
         ids.iter()
@@ -79,11 +108,7 @@ fn add(
     let (data, requests) = (of(&parts.data), of(&parts.requests));
     let delivered: u64 = data.iter().map(|flow| flow.delivered).sum();
     if let Some(reason) = hindrance(results, delivered, data.iter().chain(&requests)) {
-        return Err(Error::NeverFinishes {
-            path: path.name.clone(),
-            flow: flow.name.clone(),
-            reason,
-        });
+        return Err(reason);
     }
     let ends = data
         .iter()
@@ -114,7 +139,7 @@ fn add(
     let legs = data.iter().chain(&requests).flat_map(|flow| &flow.legs);
     let again: u64 = legs.map(|leg| leg.sender.retransmissions).sum();
     push(&RETRANSMISSIONS, number(again));
-    Ok(())
+    Ok(measures)
 }
 
 /// Why a flow has not finished and never will.

@@ -1,13 +1,17 @@
 //! All runs of a sweep, and their results.
 
+use std::ops::ControlFlow;
+
 use midspan_document::{Override, Source, Sweep, overrides};
 use midspan_path::Path;
 use midspan_records::Quantity;
+use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_sim::NoObserver;
 
 use crate::Error;
-use crate::measure::{Measure, measure};
-use crate::work::in_parallel;
+use crate::measure::{FlowRun, Measure, measure_flows};
+use crate::substitute::{Replaced, cubic_for_bbr};
+use crate::work::in_parallel_each;
 
 /// The runs of a sweep.
 #[derive(Debug, Clone)]
@@ -28,7 +32,8 @@ pub struct Plan {
     pub threads: usize,
 }
 
-/// One quantity of one flow at one point.
+/// One quantity of one flow at one point. A flow of which no run succeeded has one row, without
+/// values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// The value of each swept key, in the order of the sweeps.
@@ -39,16 +44,90 @@ pub struct Row {
     pub flow: String,
     /// The quantity that was measured.
     pub quantity: &'static Quantity,
-    /// One value for each repetition.
+    /// One value for each repetition that succeeded.
     pub values: Vec<f64>,
     /// What the reader must know about some of the values.
-    pub note: Option<&'static str>,
+    pub note: Option<String>,
+    /// The runs that failed, if there are any.
+    pub failure: Option<Failure>,
 }
+
+/// Runs of one flow at one point that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Number of runs that failed.
+    pub failed: usize,
+    /// Number of runs.
+    pub runs: usize,
+    /// The seed of the first of them.
+    pub seed: u64,
+    /// Why the first of them failed.
+    pub reason: String,
+}
+
+/// How a row came about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Every run succeeded.
+    Ok,
+    /// Some runs failed; the values are those of the others.
+    Partial,
+    /// Every run failed.
+    Failed,
+}
+
+impl Status {
+    /// The name in every output.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Partial => "partial",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Row {
+    /// How the row came about.
+    #[must_use]
+    pub const fn status(&self) -> Status {
+        match (&self.failure, self.values.is_empty()) {
+            (None, _) => Status::Ok,
+            (Some(_), false) => Status::Partial,
+            (Some(_), true) => Status::Failed,
+        }
+    }
+
+    /// Why runs failed, if any did.
+    #[must_use]
+    pub fn reason(&self) -> Option<String> {
+        let failure = self.failure.as_ref()?;
+        Some(format!(
+            "{} of {} runs failed, the first with seed {}: {}",
+            failure.failed, failure.runs, failure.seed, failure.reason
+        ))
+    }
+}
+
+/// The progress of a sweep.
+#[derive(Debug, Clone, Copy)]
+pub enum Step<'a> {
+    /// A run has ended.
+    Run,
+    /// All runs of a point have ended, without proxies or with them, and so have those of all points
+    /// before it.
+    Rows(&'a [Row]),
+}
+
+/// The sweep was stopped.
+struct Stopped;
 
 /// A point, with proxies or without.
 struct Point {
     values: Vec<String>,
     path: Path,
+    replaced: Replaced,
     proxies: bool,
 }
 
@@ -73,29 +152,51 @@ impl Plan {
         Ok(self.points()?.len() * self.repetitions as usize)
     }
 
-    /// Runs all points. `done` is called after each run.
+    /// Runs all points. `each` is called after each run, and with the rows of each point: these come
+    /// in the order of the points, as early as possible. If `each` returns `Break`, no further run
+    /// begins, and the rows are those of the points that are complete.
+    ///
+    /// A run that fails does not end the others: see [`Row::failure`]. Where a host or a proxy has
+    /// BBR, CUBIC runs, with a note.
     ///
     /// # Errors
-    /// A value cannot be set, a path cannot be simulated, or a flow can never finish.
-    pub fn run(&self, mut done: impl FnMut()) -> Result<Vec<Row>, Error> {
+    /// A value cannot be set. This is found before the first run.
+    pub fn run(
+        &self,
+        mut each: impl FnMut(Step<'_>) -> ControlFlow<()>,
+    ) -> Result<Vec<Row>, Error> {
         let points = self.points()?;
         let repetitions = self.repetitions.max(1) as usize;
-        let runs = in_parallel(
+        let mut ended: Vec<Vec<Option<Vec<FlowRun>>>> =
+            points.iter().map(|_| vec![None; repetitions]).collect();
+        let mut rows: Vec<Row> = Vec::new();
+        let mut complete = 0;
+        let mut tell = |step: Step<'_>| match each(step) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(Stopped),
+        };
+        let stopped = in_parallel_each(
             points.len() * repetitions,
             self.threads,
-            |run| {
-                let point = &points[run / repetitions];
-                let mut path = point.path.clone();
-                // The same seeds at every point: only the swept values differ.
-                path.seed = path.seed.wrapping_add((run % repetitions) as u64);
-                measure(&path, point.proxies, |_| Ok(None::<NoObserver>), |_, _| ())
+            |run| Ok(points[run / repetitions].run(run % repetitions)),
+            |run, flows: &Vec<FlowRun>| {
+                ended[run / repetitions][run % repetitions] = Some(flows.clone());
+                tell(Step::Run)?;
+                while let (Some(point), Some(runs)) = (points.get(complete), ended.get(complete)) {
+                    let runs: Vec<&Vec<FlowRun>> = runs.iter().flatten().collect();
+                    if runs.len() < repetitions {
+                        break;
+                    }
+                    complete += 1;
+                    let first = rows.len();
+                    rows.extend(point.rows(&runs));
+                    tell(Step::Rows(&rows[first..]))?;
+                }
+                Ok::<(), Stopped>(())
             },
-            |_| done(),
-        )?;
-        let mut rows = Vec::new();
-        for (point, runs) in points.iter().zip(runs.chunks(repetitions)) {
-            rows.extend(point.rows(runs));
-        }
+        );
+        // The rows of the points that are complete are the result in both cases.
+        let _ = stopped;
         Ok(rows)
     }
 
@@ -122,13 +223,15 @@ impl Plan {
         for combination in combinations {
             let (values, changes): (Vec<String>, Vec<Override>) =
                 combination.into_iter().cloned().unzip();
-            let path = self.choose(overrides::read_with(&source, &changes, Path::read)?)?;
+            let mut path = self.choose(overrides::read_with(&source, &changes, Path::read)?)?;
+            let replaced = cubic_for_bbr(&mut path);
             let has_proxies = path.proxies().next().is_some();
             for proxies in [false, true] {
                 if !proxies || has_proxies {
                     points.push(Point {
                         values: values.clone(),
                         path: path.clone(),
+                        replaced: replaced.clone(),
                         proxies,
                     });
                 }
@@ -167,33 +270,78 @@ impl Plan {
 }
 
 impl Point {
-    /// The rows of its runs, one for each quantity that every run has.
-    fn rows(&self, runs: &[Vec<Measure>]) -> Vec<Row> {
-        let Some(first) = runs.first() else {
-            return Vec::new();
-        };
-        let values_of = |wanted: &Measure| {
-            let found = |run: &Vec<Measure>| {
-                run.iter()
-                    .find(|one| one.flow == wanted.flow && one.quantity == wanted.quantity)
-                    .map(|one| one.value)
+    /// Seeds are the same at every point: only the swept values differ.
+    const fn seed(&self, repetition: usize) -> u64 {
+        self.path.seed.wrapping_add(repetition as u64)
+    }
+
+    /// Makes one run. If the simulator refuses the path, every flow has failed.
+    fn run(&self, repetition: usize) -> Vec<FlowRun> {
+        let mut path = self.path.clone();
+        path.seed = self.seed(repetition);
+        let made = measure_flows(&path, self.proxies, |_| Ok(None::<NoObserver>), |_, _| ());
+        made.unwrap_or_else(|error| {
+            let failed = |flow| FlowRun {
+                flow,
+                outcome: Err(error.to_string()),
             };
-            runs.iter().filter_map(found).collect()
+            (0..path.flows.len()).map(failed).collect()
+        })
+    }
+
+    /// The rows of its runs, which are in the order of the repetitions.
+    fn rows(&self, runs: &[&Vec<FlowRun>]) -> Vec<Row> {
+        let flows = 0..self.path.flows.len();
+        flows.flat_map(|flow| self.rows_of(flow, runs)).collect()
+    }
+
+    /// The rows of one flow: one for each quantity that every run has.
+    fn rows_of(&self, flow: usize, runs: &[&Vec<FlowRun>]) -> Vec<Row> {
+        let (mut measured, mut failure) = (Vec::new(), None::<Failure>);
+        for (repetition, run) in runs.iter().enumerate() {
+            match run
+                .iter()
+                .find(|run| run.flow == flow)
+                .map(|run| &run.outcome)
+            {
+                Some(Ok(measures)) => measured.push(measures),
+                Some(Err(reason)) => {
+                    let failure = failure.get_or_insert_with(|| Failure {
+                        failed: 0,
+                        runs: runs.len(),
+                        seed: self.seed(repetition),
+                        reason: reason.clone(),
+                    });
+                    failure.failed += 1;
+                }
+                None => {}
+            }
+        }
+        let all = || measured.iter().copied().flatten();
+        let chosen = all().find_map(|one| one.note).map(str::to_owned);
+        let replaced = self.replaced.note(flow, self.proxies);
+        let notes: Vec<String> = replaced.into_iter().chain(chosen).collect();
+        let row = |quantity: &'static Quantity| Row {
+            point: self.values.clone(),
+            proxies: self.proxies,
+            flow: self.path.flows[flow].name.clone(),
+            quantity,
+            values: all()
+                .filter(|one| one.quantity == quantity)
+                .map(|one| one.value)
+                .collect(),
+            note: (!notes.is_empty()).then(|| notes.join("; ")),
+            failure: failure.clone(),
         };
-        let note_of = |wanted: &Measure| {
-            let of_flow = runs.iter().flatten().filter(|one| one.flow == wanted.flow);
-            of_flow.filter_map(|one| one.note).next()
-        };
-        first
-            .iter()
-            .map(|measure| Row {
-                point: self.values.clone(),
-                proxies: self.proxies,
-                flow: self.path.flows[measure.flow].name.clone(),
-                quantity: measure.quantity,
-                values: values_of(measure),
-                note: note_of(measure),
-            })
-            .collect()
+        match measured.first() {
+            Some(first) => first
+                .iter()
+                .map(|one: &Measure| row(one.quantity))
+                .collect(),
+            None if self.path.flows[flow].workload.total_size().is_some() => {
+                vec![row(&COMPLETION_TIME)]
+            }
+            None => vec![row(&GOODPUT)],
+        }
     }
 }

@@ -2,9 +2,11 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
+use std::ops::ControlFlow;
+
 use midspan_document::{Override, Source, Sweep};
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
-use midspan_sweep::{Error, Plan};
+use midspan_sweep::{Error, Plan, Row, Status, Step};
 
 const PATH: &str = r#"
 [[host]]
@@ -57,8 +59,13 @@ fn plan(overrides: &[&str], sweeps: &[&str]) -> Plan {
     }
 }
 
+/// All rows.
+fn run(plan: &Plan) -> Result<Vec<Row>, Error> {
+    plan.run(|_| ControlFlow::Continue(()))
+}
+
 fn error(overrides: &[&str]) -> String {
-    plan(overrides, &[]).run(|| ()).unwrap_err().to_string()
+    run(&plan(overrides, &[])).unwrap_err().to_string()
 }
 
 #[test]
@@ -70,10 +77,22 @@ fn every_combination_runs_with_the_same_seeds() {
             "link.wire.1.delay=10 ms..30 ms:2",
         ],
     );
-    let mut told = 0;
-    let rows = plan.run(|| told += 1).unwrap();
+    let (mut told, mut told_rows) = (0, Vec::new());
+    let rows = plan.run(|step| {
+        match step {
+            Step::Run => told += 1,
+            Step::Rows(rows) => told_rows.extend(rows.to_vec()),
+        }
+        ControlFlow::Continue(())
+    });
+    let rows = rows.unwrap();
     // 3 · 2 points, without and with proxies, three times each.
     assert_eq!((told, plan.runs().unwrap()), (36, 36));
+    assert_eq!(told_rows, rows);
+    assert!(
+        rows.iter()
+            .all(|row| row.status() == Status::Ok && row.reason().is_none())
+    );
     let times: Vec<_> = rows
         .iter()
         .filter(|row| row.quantity == &COMPLETION_TIME)
@@ -100,14 +119,14 @@ fn every_combination_runs_with_the_same_seeds() {
     );
     for threads in [1, 3] {
         plan.threads = threads;
-        assert_eq!(plan.run(|| ()).unwrap(), rows, "{threads} threads");
+        assert_eq!(run(&plan).unwrap(), rows, "{threads} threads");
     }
 }
 
 #[test]
 fn five_answers_take_six_round_trips_and_the_transmissions() {
     let plan = plan(&["flow.talk.count=5", "link.wireless.loss=0 %"], &[]);
-    let rows = plan.run(|| ()).unwrap();
+    let rows = run(&plan).unwrap();
     let talk = rows
         .iter()
         .find(|row| row.flow == "talk" && !row.proxies)
@@ -117,7 +136,7 @@ fn five_answers_take_six_round_trips_and_the_transmissions() {
 
 #[test]
 fn a_policy_that_chooses_bbr_is_noted() {
-    let notes = |policy: &str| -> Vec<Option<&str>> {
+    let notes = |policy: &str| -> Vec<Option<String>> {
         let policy = format!("proxy.gateway.policy={policy}");
         let settings = [
             policy.as_str(),
@@ -126,7 +145,7 @@ fn a_policy_that_chooses_bbr_is_noted() {
         ];
         let mut plan = plan(&settings, &[]);
         plan.flows = vec!["0.1 MB".into()];
-        let rows = plan.run(|| ()).unwrap();
+        let rows = run(&plan).unwrap();
         let rows = rows.into_iter().filter(|row| row.proxies);
         rows.map(|row| row.note).collect()
     };
@@ -135,7 +154,7 @@ fn a_policy_that_chooses_bbr_is_noted() {
     assert!(
         noted
             .iter()
-            .all(|note| note.is_some_and(|note| note.contains("BBR")))
+            .all(|note| note.as_ref().is_some_and(|note| note.contains("BBR")))
     );
     assert!(notes("configured").iter().all(Option::is_none));
 }
@@ -143,17 +162,13 @@ fn a_policy_that_chooses_bbr_is_noted() {
 #[test]
 fn a_table_that_the_file_leaves_out_is_made() {
     let limit = "proxy.gateway.client_leg.pacing_rate=1 Mbit/s";
-    let rows = plan(&[limit, "link.wireless.loss=0 %"], &[])
-        .run(|| ())
-        .unwrap();
+    let rows = run(&plan(&[limit, "link.wireless.loss=0 %"], &[])).unwrap();
     let slow = rows
         .iter()
         .find(|row| row.proxies && row.quantity == &GOODPUT)
         .unwrap();
     assert!(slow.values[0] < 1e6, "{slow:?}");
-    plan(&["link.wireless.up.rate=5 Mbit/s", "seed=9"], &[])
-        .run(|| ())
-        .unwrap();
+    run(&plan(&["link.wireless.up.rate=5 Mbit/s", "seed=9"], &[])).unwrap();
 }
 
 #[test]
@@ -165,30 +180,146 @@ fn errors_say_what_and_where() {
     assert!(error(&["link.wireless.los=1 %"]).contains("did you mean `loss`?"));
     assert!(error(&["link.wireless.loss=200 %"]).contains("200 %"));
     assert!(error(&["link.wireless.rate=0 bit/s"]).contains("0 bit/s"));
-    let located = plan(&["flow.talk.count=x"], &[]).run(|| ()).unwrap_err();
+    let located = run(&plan(&["flow.talk.count=x"], &[])).unwrap_err();
     assert!(matches!(located, Error::Located(_)), "{located}");
     assert!(located.to_string().contains("--set:1:17: "), "{located}");
     let mut unknown = plan(&[], &[]);
     unknown.flows.push("tallk".into());
-    let text = unknown.run(|| ()).unwrap_err().to_string();
+    let text = run(&unknown).unwrap_err().to_string();
     assert!(text.contains("did you mean `talk`?"), "{text}");
+}
+
+/// An outage from this time on.
+fn outage(at: &str) -> Plan {
+    let schedule = format!("schedule = {{ steps = [{{ at = \"{at}\", loss = \"100 %\" }}] }}");
+    Plan {
+        source: Source::new("outage.toml", PATH.replace("loss = \"1 %\"", &schedule)),
+        ..plan(&[], &[])
+    }
 }
 
 #[test]
 fn what_can_never_finish_is_stopped_with_the_reason() {
-    // An outage from the first second on.
-    let path = PATH.replace(
-        "loss = \"1 %\"",
-        "schedule = { steps = [{ at = \"60 ms\", loss = \"100 %\" }] }",
-    );
-    let plan = Plan {
-        source: Source::new("outage.toml", path),
-        ..plan(&[], &[])
-    };
-    let text = plan.run(|| ()).unwrap_err().to_string();
+    let rows = run(&outage("60 ms")).unwrap();
+    // Two flows, without proxies and with them.
+    assert_eq!(rows.len(), 4, "{rows:?}");
+    for row in &rows {
+        assert_eq!(
+            (row.status(), row.quantity),
+            (Status::Failed, &COMPLETION_TIME)
+        );
+        assert!(row.values.is_empty());
+        let reason = row.reason().unwrap();
+        assert!(
+            reason
+                .starts_with("3 of 3 runs failed, the first with seed 5: can never finish: leg 1"),
+            "{reason}"
+        );
+    }
+}
+
+#[test]
+fn a_point_that_fails_does_not_end_the_others() {
+    let mut plan = outage("60 ms");
+    plan.sweeps = vec![Sweep::parse("--sweep", "flow.0.1 MB.size=1 KB,100 KB,2 KB").unwrap()];
+    plan.flows = vec!["0.1 MB".into()];
+    // A file of 1 KB arrives before the outage only if it is sent at once.
+    plan.overrides = ["link.wireless.delay=1 ms", "link.wire.1.delay=1 ms"]
+        .map(|text| Override::parse("--set", text).unwrap())
+        .to_vec();
+    let rows = run(&plan).unwrap();
+    let statuses: Vec<(&str, Status)> = rows
+        .iter()
+        .filter(|row| row.quantity == &COMPLETION_TIME && !row.proxies)
+        .map(|row| (row.point[0].as_str(), row.status()))
+        .collect();
+    let expected = [
+        ("1 KB", Status::Ok),
+        ("100 KB", Status::Failed),
+        ("2 KB", Status::Ok),
+    ];
+    assert_eq!(statuses, expected);
+    plan.threads = 1;
+    assert_eq!(run(&plan).unwrap(), rows, "one thread");
+}
+
+#[test]
+fn some_runs_of_a_point_may_fail() {
+    // With so much loss, a connection is given up in some runs and not in others.
+    let mut plan = plan(&["link.wireless.loss=75 %", "flow.talk.count=1"], &[]);
+    plan.flows = vec!["talk".into()];
+    plan.repetitions = 40;
+    let rows = run(&plan).unwrap();
+    let row = &rows[0];
+    assert_eq!(row.status(), Status::Partial, "{row:?}");
+    let failure = row.failure.as_ref().unwrap();
+    assert_eq!((failure.runs, failure.failed + row.values.len()), (40, 40));
+    let reason = row.reason().unwrap();
     assert!(
-        text.starts_with("the simulation of \"outage\" was stopped: flow \"0.1 MB\" can never"),
-        "{text}"
+        reason.contains(" of 40 runs failed, the first with seed "),
+        "{reason}"
     );
-    assert!(text.contains("leg 1 was given up after"), "{text}");
+    // The named seed fails by itself.
+    plan.seed = Some(failure.seed);
+    plan.repetitions = 1;
+    assert_eq!(run(&plan).unwrap()[0].status(), Status::Failed);
+}
+
+#[test]
+fn a_sweep_that_is_stopped_has_the_points_that_were_complete() {
+    let mut plan = plan(&[], &["link.wireless.loss=0 %,1 %,2 %"]);
+    plan.threads = 1;
+    let all = run(&plan).unwrap();
+    let mut told = 0;
+    let rows = plan.run(|step| match step {
+        Step::Run => ControlFlow::Continue(()),
+        Step::Rows(rows) => {
+            told += rows.len();
+            ControlFlow::Break(())
+        }
+    });
+    let rows = rows.unwrap();
+    assert_eq!((rows.len(), rows.as_slice()), (told, &all[..told]));
+    assert!(!rows.is_empty() && rows.len() < all.len());
+}
+
+#[test]
+fn a_path_with_bbr_runs_with_cubic_and_a_note() {
+    let with = |control: &str, key: &str| {
+        let bbr = format!("{key}.congestion_control={control}");
+        let mut plan = plan(&[&bbr], &[]);
+        plan.flows = vec!["0.1 MB".into()];
+        run(&plan).unwrap()
+    };
+    let leg = "proxy.gateway.client_leg";
+    let (bbr, cubic) = (with("bbr", leg), with("cubic", leg));
+    for (bbr, cubic) in bbr.iter().zip(&cubic) {
+        assert_eq!((&bbr.values, &cubic.note), (&cubic.values, &None));
+        // Without its proxies, the path has no BBR.
+        let expected = bbr.proxies.then_some(
+            "\"gateway\" sends with BBR on this path; the simulator lacks BBR, so CUBIC ran in its \
+             place",
+        );
+        assert_eq!(bbr.note.as_deref(), expected);
+    }
+    // The flow is a download: neither the leg to the server nor the client sends its data.
+    for silent in ["proxy.gateway.server_leg", "host.client"] {
+        assert!(
+            with("bbr", silent).iter().all(|row| row.note.is_none()),
+            "{silent}"
+        );
+    }
+    let of_server = with("bbr", "host.server");
+    assert!(
+        of_server
+            .iter()
+            .all(|row| row.note.as_ref().unwrap().starts_with("\"server\" sends"))
+    );
+    // Another congestion control that the simulator lacks is a reason, not a note.
+    let refused = with("vegas", "host.server");
+    assert!(refused.iter().all(|row| {
+        row.reason()
+            .unwrap()
+            .contains("no congestion control \"vegas\"")
+    }));
 }

@@ -1,13 +1,19 @@
 //! `midspan sim PATH`: flows in virtual time, one point or a sweep, optionally with traces.
 
+mod rows;
 mod traces;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use midspan_document::Sweep;
 use midspan_lab::CaseKind;
-use midspan_records::{By, Record, Records, statistics};
+use midspan_records::Records;
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Plan, Row};
-use miette::{IntoDiagnostic, miette};
+use midspan_sweep::{Plan, Row, Status, Step, cubic_for_bbr};
+use miette::{Context, IntoDiagnostic, miette};
+use signal_hook::consts::SIGINT;
 
 use super::Outcome;
 use super::choices::{cores, overrides};
@@ -30,36 +36,103 @@ pub fn sim(options: &SimOptions) -> Outcome {
         seed: options.seed,
         threads: options.threads.map_or_else(cores, usize::from),
     };
-    let path = plan.path()?;
-    let mut records = Records::default();
-    if options.traces() {
-        if !plan.sweeps.is_empty() || plan.repetitions > 1 {
-            return Err(miette!(
-                help = "set what is to be traced with --set",
-                "a trace is of one run: leave out --sweep and --repetitions"
-            ));
-        }
-        traces::run(&path, options, &mut records)?;
-    } else {
-        let bar = Bar::new(plan.runs()? as u64);
-        let rows = plan.run(|| bar.advance());
-        bar.finish();
-        let rows = rows?;
-        if options.csv {
-            printing::text(csv(&plan, &rows).into_diagnostic()?);
-            return Ok(true);
-        }
-        for row in &rows {
-            records.push(record(&path.name, &plan, row));
-        }
+    let mut path = plan.path()?;
+    let title = format!("Simulated flows over the path \"{}\"", path.name);
+    if !options.traces() {
+        return sweep(&plan, &path.name, &title, options);
     }
+    if !plan.sweeps.is_empty() || plan.repetitions > 1 {
+        return Err(miette!(
+            help = "set what is to be traced with --set",
+            "a trace is of one run: leave out --sweep and --repetitions"
+        ));
+    }
+    let replaced = cubic_for_bbr(&mut path);
+    let mut records = Records::default();
+    traces::run(&path, &replaced, options, &mut records)?;
     if options.output.json {
         printing::line(records.to_json());
     } else {
-        let title = format!("Simulated flows over the path \"{}\"", path.name);
         printing::text(pivot(&title, &records.records).to_text(stdout_width()));
     }
     Ok(true)
+}
+
+/// Runs all points. CSV and JSON are printed point by point; the table needs all points, so the
+/// points of a sweep are printed on standard error meanwhile.
+fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome {
+    let runs = plan.runs()?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // The second Ctrl-C ends the command at once.
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))
+        .and_then(|_| signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)))
+        .into_diagnostic()
+        .wrap_err("cannot catch Ctrl-C")?;
+    let mut output: Box<dyn rows::Output> = if options.csv {
+        Box::new(rows::Csv::begin(plan)?)
+    } else if options.output.json {
+        Box::new(rows::Json::begin(path))
+    } else {
+        Box::new(rows::Text::begin(path))
+    };
+    let bar = Bar::new(runs as u64);
+    let (mut done, mut failed_to_print) = (0, Ok(()));
+    let all = plan.run(|step| {
+        match step {
+            Step::Run => {
+                done += 1;
+                bar.advance();
+            }
+            Step::Rows(new) => {
+                if !plan.sweeps.is_empty() && !options.csv && !options.output.json {
+                    new.iter()
+                        .filter_map(|row| rows::line(plan, row))
+                        .for_each(|line| bar.say(&line));
+                }
+                failed_to_print = output.add(plan, new);
+            }
+        }
+        if interrupted.load(Ordering::Relaxed) || failed_to_print.is_err() {
+            return ControlFlow::Break(());
+        }
+        ControlFlow::Continue(())
+    });
+    bar.finish();
+    let all = all?;
+    failed_to_print?;
+    let is_nothing = !all.is_empty() && all.iter().all(|row| row.status() == Status::Failed);
+    let reason = || all.iter().find_map(|row| row.failure.as_ref());
+    // One point without a result is an error, and no table.
+    if !(is_nothing && plan.sweeps.is_empty() && output.is_table()) {
+        output.end(title);
+    }
+    if interrupted.load(Ordering::Relaxed) && done < runs {
+        printing::note(format_args!(
+            "stopped after {done} of {runs} runs: the points that were complete are in the output"
+        ));
+        return Ok(false);
+    }
+    if let (true, Some(failure)) = (is_nothing, reason()) {
+        return Err(miette!("{}", failure.reason));
+    }
+    let failed = all.iter().filter(|row| row.failure.is_some());
+    let failed: usize = distinct_points(failed);
+    if failed > 0 {
+        printing::note(format_args!(
+            "{failed} points have failed runs; their rows contain the reason"
+        ));
+    }
+    Ok(failed == 0)
+}
+
+/// The number of points of some rows.
+fn distinct_points<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
+    let mut points: Vec<(&[String], bool)> = rows
+        .map(|row| (row.point.as_slice(), row.proxies))
+        .collect();
+    points.sort_unstable();
+    points.dedup();
+    points.len()
 }
 
 const fn case_of(proxies: bool) -> CaseKind {
@@ -68,54 +141,4 @@ const fn case_of(proxies: bool) -> CaseKind {
     } else {
         CaseKind::Direct
     }
-}
-
-/// One quantity at one point: the mean over the repetitions with its 95 % interval.
-fn record(path: &str, plan: &Plan, row: &Row) -> Record {
-    let mut case = format!("{} {}", row.flow, case_of(row.proxies));
-    for (sweep, value) in plan.sweeps.iter().zip(&row.point) {
-        case = format!("{case}, {} = {value}", sweep.key());
-    }
-    let mean = statistics::mean(&row.values);
-    let value = mean.map_or(f64::NAN, |mean| mean.value);
-    let record = Record::of(path, &case, row.quantity, By::Simulation, value);
-    let record = match mean.and_then(|mean| mean.interval()) {
-        Some((low, high)) => record.with_spread(low, high),
-        None => record,
-    };
-    match row.note {
-        Some(note) => record.with_note(note),
-        None => record,
-    }
-}
-
-/// One line for each quantity at each point.
-fn csv(plan: &Plan, rows: &[Row]) -> Result<String, csv::Error> {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    for sweep in &plan.sweeps {
-        table.write_field(sweep.key())?;
-    }
-    table.write_record([
-        "flow", "case", "quantity", "unit", "mean", "low", "high", "runs",
-    ])?;
-    for row in rows {
-        let mean = statistics::mean(&row.values);
-        let interval = mean.and_then(|mean| mean.interval());
-        let end = |end: Option<f64>| end.map_or_else(String::new, |end| end.to_string());
-        for value in &row.point {
-            table.write_field(value)?;
-        }
-        table.write_record([
-            &row.flow,
-            &case_of(row.proxies).to_string(),
-            row.quantity.name.as_ref(),
-            row.quantity.unit,
-            &end(mean.map(|mean| mean.value)),
-            &end(interval.map(|(low, _)| low)),
-            &end(interval.map(|(_, high)| high)),
-            &row.values.len().to_string(),
-        ])?;
-    }
-    let text = table.into_inner().map_err(|error| error.into_error())?;
-    Ok(String::from_utf8_lossy(&text).into_owned())
 }

@@ -2,17 +2,18 @@
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path as FilePath;
+use std::path::{Path as FilePath, PathBuf};
 
 use midspan_path::Path;
 use midspan_records::{By, Record, Records};
 use midspan_sim::trace::{BurstWatch, Capture, Histogram, Kind, Trace};
 use midspan_sim::{PathScenario, ScenarioError};
-use midspan_sweep::{Error, measure};
+use midspan_sweep::{Error, Replaced, measure};
 use midspan_units::{TimeSpan, number};
 use miette::{Context, IntoDiagnostic};
 
 use super::case_of;
+use crate::files::Replacement;
 use crate::lab_arguments::{SimOptions, TraceKind};
 
 type Output = BufWriter<File>;
@@ -21,8 +22,14 @@ type Watchers = (
     Option<BurstWatch>,
 );
 
-/// Runs a path once without and once with its proxies, and writes the requested traces.
-pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::Result<()> {
+/// Runs a path once without and once with its proxies, and writes the requested traces. `replaced`
+/// are the senders of the path that have another congestion control than its file states.
+pub fn run(
+    path: &Path,
+    replaced: &Replaced,
+    options: &SimOptions,
+    records: &mut Records,
+) -> miette::Result<()> {
     fs::create_dir_all(&options.output_directory)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot make {}", options.output_directory.display()))?;
@@ -44,9 +51,15 @@ pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::
             let name = format!("{} {case}", path.flows[one.flow].name);
             let of = By::Simulation;
             let record = Record::of(&path.name, &name, one.quantity, of, one.value);
-            records.push(match one.note {
-                Some(note) => record.with_note(note),
-                None => record,
+            let notes: Vec<String> = replaced
+                .note(one.flow, proxies)
+                .into_iter()
+                .chain(one.note.map(str::to_owned))
+                .collect();
+            records.push(if notes.is_empty() {
+                record
+            } else {
+                record.with_note(notes.join("; "))
             });
         }
         for (number, (tables, bursts)) in ended.into_iter().enumerate() {
@@ -61,6 +74,7 @@ pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::
                 files.write_bursts(number, watch, records)?;
             }
         }
+        files.commit()?;
     }
     Ok(())
 }
@@ -73,6 +87,8 @@ struct Files<'a> {
     scenario: usize,
     /// The first file that could not be created.
     error: Option<miette::Report>,
+    /// The files that appear under their names when all are complete.
+    replacements: Vec<(PathBuf, Replacement)>,
 }
 
 impl<'a> Files<'a> {
@@ -83,11 +99,23 @@ impl<'a> Files<'a> {
             proxies,
             scenario: 0,
             error: None,
+            replacements: Vec::new(),
         }
     }
 
     fn check(&mut self) -> miette::Result<()> {
         self.error.take().map_or(Ok(()), Err)
+    }
+
+    /// All files are complete.
+    fn commit(self) -> miette::Result<()> {
+        for (file, replacement) in self.replacements {
+            replacement
+                .commit()
+                .into_diagnostic()
+                .wrap_err_with(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(())
     }
 
     /// `midspan-2`: the case and the number of the scenario, if there are several.
@@ -101,8 +129,11 @@ impl<'a> Files<'a> {
     }
 
     fn create(&mut self, file: &FilePath) -> Option<Output> {
-        match File::create(file) {
-            Ok(made) => Some(BufWriter::new(made)),
+        match Replacement::begin(file) {
+            Ok((replacement, made)) => {
+                self.replacements.push((file.to_owned(), replacement));
+                Some(BufWriter::new(made))
+            }
             Err(error) => {
                 let report = miette::miette!("cannot write {}: {error}", file.display());
                 self.error.get_or_insert(report);

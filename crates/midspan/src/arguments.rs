@@ -1,6 +1,5 @@
 //! Commands and options; their help texts are the reference.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -9,6 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::lab_arguments::LabPackage;
 #[cfg(not(feature = "lab"))]
 use crate::lab_package::LabPackage;
+use crate::observing_arguments::{CaptureOptions, TopOptions};
 use crate::output_arguments::Output;
 use crate::thin_arguments::ThinOptions;
 
@@ -65,6 +65,16 @@ pub enum Command {
                       midspan bypass off\n  midspan bypass"
     )]
     Bypass(BypassOptions),
+    /// Show the clients and sessions of a running proxy, live
+    ///
+    /// Shows whether Midspan works, how much moves, which clients move it, and what holds each of them
+    /// back. Keys sort, filter and freeze the rows, and capture, bypass or reset the selected one; ?
+    /// shows them. Without a terminal: --once, --batch or --json (docs/top.md).
+    #[command(
+        after_help = "Examples:\n  midspan top\n  midspan top --once --by session --sort rtt\n  \
+                      midspan top --client 192.0.2.0/24 --json"
+    )]
+    Top(TopOptions),
     /// Reset live sessions of a running proxy
     ///
     /// Resets the sessions whose client or server has the prefix, or the session with the number
@@ -154,41 +164,6 @@ pub struct CheckOptions {
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
-}
-
-/// Options of `midspan capture`.
-#[derive(Debug, Args)]
-pub struct CaptureOptions {
-    /// Number of the session
-    pub session: u64,
-    /// The configuration file of the running Midspan, which may name its control socket
-    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
-    pub config: Option<PathBuf>,
-    /// The control socket of the running Midspan
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
-    /// Address of the admin listener of the running Midspan, instead of the control socket
-    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["config", "socket"])]
-    pub admin: Option<SocketAddr>,
-    /// File to write [default: session-NUMBER.pcapng]
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-    /// Stop after this time
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub seconds: Option<u64>,
-    /// Stop after this many packets
-    #[arg(long, default_value_t = 1_000_000, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
-    pub packets: u64,
-    /// Bytes to keep of each packet, from its IP header on
-    #[arg(long, default_value_t = midspan_proxy::capture::SNAP_LIMIT as u64, value_name = "BYTES",
-          value_parser = clap::value_parser!(u64).range(40..=midspan_proxy::capture::SNAP_LIMIT as u64))]
-    pub snap: u64,
-    /// Interface of the client leg, if it differs from the one in the routing table
-    #[arg(long, value_name = "INTERFACE")]
-    pub client_interface: Option<String>,
-    /// Interface of the server leg, if it differs from the one in the routing table
-    #[arg(long, value_name = "INTERFACE")]
-    pub server_interface: Option<String>,
 }
 
 /// Selects the running proxy, and how its answer is printed.

@@ -12,6 +12,7 @@ mod files;
 mod lab_arguments;
 #[cfg(any(test, not(feature = "lab")))]
 mod lab_package;
+mod observing_arguments;
 mod output_arguments;
 #[cfg(feature = "lab")]
 mod plan_arguments;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Status(options) => commands::control::status(&options),
         Command::Bypass(options) => commands::control::bypass(&options),
         Command::Cleanup(output) => commands::cleanup::cleanup(&output),
+        Command::Top(options) => commands::top::top(&options),
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),
         Command::Relay => commands::run::relay(),

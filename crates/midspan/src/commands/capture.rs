@@ -11,7 +11,7 @@ use miette::{Context, IntoDiagnostic, miette};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Outcome;
-use crate::arguments::CaptureOptions;
+use crate::observing_arguments::CaptureOptions;
 use crate::printing;
 use crate::progress::Spinner;
 

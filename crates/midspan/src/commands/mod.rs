@@ -7,6 +7,7 @@ pub mod control;
 pub mod init;
 pub mod run;
 pub mod thin;
+pub mod top;
 
 // The commands of the package midspan-lab, and what they have in common.
 #[cfg(feature = "lab")]

@@ -1,0 +1,160 @@
+use super::*;
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+/// A view with two answers, two seconds apart.
+fn view(text: &str) -> View {
+    let mut summary: Summary = serde_json::from_str(text).unwrap();
+    let mut view = View::default();
+    view.take(summary.clone());
+    summary.time_seconds += 2.0;
+    summary.totals.opened += 82;
+    summary.totals.rate_to_client_bits_per_second = Some(93_000_000);
+    *summary
+        .totals
+        .untouched
+        .as_mut()
+        .unwrap()
+        .get_mut("policy")
+        .unwrap() += 8;
+    view.take(summary);
+    view
+}
+
+fn clients() -> View {
+    view(include_str!("../../tests/clients.json"))
+}
+
+fn sessions() -> View {
+    let mut view = view(include_str!("../../tests/sessions.json"));
+    view.rows = Rows::Sessions;
+    view
+}
+
+fn picture(view: &View, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+    terminal.draw(|frame| draw(frame, view)).unwrap();
+    terminal.backend().to_string()
+}
+
+#[test]
+fn clients_on_a_small_terminal() {
+    insta::assert_snapshot!(picture(&clients(), 80, 24));
+}
+
+#[test]
+fn clients_on_a_wide_terminal() {
+    insta::assert_snapshot!(picture(&clients(), 120, 14));
+}
+
+#[test]
+fn sessions_of_one_client() {
+    let mut view = sessions();
+    view.client = Some("192.168.10.23".parse().unwrap());
+    insta::assert_snapshot!(picture(&view, 80, 24));
+}
+
+#[test]
+fn one_session() {
+    let mut view = sessions();
+    view.session = Some(88121);
+    let report = include_str!("../../tests/session.json");
+    view.report = Some(serde_json::from_str(report).unwrap());
+    insta::assert_snapshot!("one_session_small", picture(&view, 80, 24));
+    insta::assert_snapshot!("one_session", picture(&view, 120, 24));
+    insta::assert_snapshot!("one_session_wide", picture(&view, 150, 24));
+}
+
+/// Old numbers must not look like those of now.
+#[test]
+fn no_answer_is_seen_until_there_is_one() {
+    let mut view = clients();
+    view.failure = Some("no Midspan answers".to_owned());
+    let last = |view: &View| {
+        picture(view, 80, 24)
+            .trim_end()
+            .lines()
+            .last()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(last(&view).contains("no Midspan answers"));
+    view.take(view.summary.clone().unwrap());
+    assert!(last(&view).contains("[q]uit"));
+}
+
+#[test]
+fn what_is_left_alone() {
+    let mut view = clients();
+    view.rows = Rows::Untouched;
+    insta::assert_snapshot!(picture(&view, 80, 12));
+}
+
+#[test]
+fn the_state_is_seen() {
+    let mut view = clients();
+    let state = &mut view.summary.as_mut().unwrap().state;
+    state.state = "passing".to_owned();
+    state.passing = vec!["firewall".to_owned(), "bypass".to_owned()];
+    state.bypassed_prefixes = 2;
+    let first = picture(&view, 100, 24).lines().next().unwrap().to_owned();
+    assert!(
+        first.contains("PASSING") && first.contains("firewall, bypass"),
+        "{first}"
+    );
+}
+
+#[test]
+fn no_size_is_too_small() {
+    for view in [View::default(), clients(), sessions()] {
+        for (width, height) in [(1, 1), (10, 3), (80, 6), (300, 100)] {
+            picture(&view, width, height);
+        }
+    }
+    let mut help = View::default();
+    help.handle(KeyEvent::new(KeyCode::Char('?'), KeyModifiers::NONE));
+    let text = picture(&help, 80, 24);
+    assert!(
+        text.contains("client's window") && text.contains("any key"),
+        "{text}"
+    );
+}
+
+/// Without colours, no cell has one.
+#[test]
+fn colours_can_be_left_out() {
+    let coloured = |has_colour| {
+        let mut view = clients();
+        view.has_colour = has_colour;
+        let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
+        terminal.draw(|frame| draw(frame, &view)).unwrap();
+        let cells = terminal.backend().buffer().content().to_vec();
+        cells
+            .iter()
+            .any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset)
+    };
+    assert!(coloured(true));
+    assert!(!coloured(false));
+}
+
+/// 50,000 rows: only those that fit are made. Prints its time (`--nocapture`).
+#[test]
+fn many_rows() {
+    let mut view = clients();
+    let summary = view.summary.as_mut().unwrap();
+    let row = summary.clients[0].clone();
+    let rows = (0..50_000_u32).map(|number| {
+        let mut row = row.clone();
+        row.client = std::net::Ipv4Addr::from(0x0a00_0000 + number).into();
+        row
+    });
+    summary.clients = rows.collect();
+    view.handle(KeyEvent::new(KeyCode::End, KeyModifiers::NONE));
+    let summary = view.summary.clone().unwrap();
+    let start = std::time::Instant::now();
+    view.take(summary);
+    let text = picture(&view, 80, 24);
+    println!("50,000 rows: {:?}", start.elapsed());
+    assert!(text.contains("10.0.195.79"), "{text}");
+}

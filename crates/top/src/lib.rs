@@ -1,0 +1,17 @@
+//! The live view of `midspan top`: is Midspan on, how full is the link, who fills it, which leg is
+//! sick, what holds each session back.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | [`numbers`] | numbers with units, in few columns |
+//! | [`view`] | the state of the view, changed by answers and keys, without I/O |
+//! | [`draw`] | the view as lines and a table |
+//! | [`terminal`] | the loop that joins a terminal, a proxy and the view |
+//!
+//! The view changes nothing by itself: a key becomes an [`Action`](view::Action), which the program
+//! carries out.
+
+pub mod draw;
+pub mod numbers;
+pub mod terminal;
+pub mod view;

@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::lab_arguments::LabPackage;
 #[cfg(not(feature = "lab"))]
 use crate::lab_package::LabPackage;
-use crate::observing_arguments::{CaptureOptions, TopOptions};
+use crate::observing_arguments::{BugreportOptions, CaptureOptions, ExplainOptions, TopOptions};
 use crate::output_arguments::Output;
 use crate::thin_arguments::ThinOptions;
 
@@ -85,6 +85,21 @@ pub enum Command {
                             midspan kick 1234 --json"
     )]
     Kick(KickOptions),
+    /// Explain what a running proxy decides for one connection, and how to change it
+    ///
+    /// Names the live sessions between client and server, and the decision for a new connection: by
+    /// which listener it would be split, or why it would pass untouched.
+    #[command(
+        after_help = "Examples:\n  midspan explain 192.0.2.7 198.51.100.1:443\n  midspan explain \
+                      2001:db8::7 '[2001:db8:1::1]:443' --json"
+    )]
+    Explain(ExplainOptions),
+    /// Print what a report of a fault needs, with masked addresses
+    ///
+    /// Version, kernel, the state of the running Midspan, and what `midspan check` finds. Each address is
+    /// replaced by a name, the same one wherever the address is the same. Changes and sends nothing.
+    #[command(after_help = "Example:  midspan bugreport > report.md")]
+    Bugreport(BugreportOptions),
     /// Remove the leftovers of a Midspan that was killed
     ///
     /// Removes rules, routes, tables and changed kernel parameters of `midspan run` and

@@ -6,12 +6,14 @@ mod arguments;
 mod commands;
 #[cfg(all(test, feature = "lab"))]
 mod documents;
+mod explanation;
 #[cfg(feature = "lab")]
 mod files;
 #[cfg(feature = "lab")]
 mod lab_arguments;
 #[cfg(any(test, not(feature = "lab")))]
 mod lab_package;
+mod masking;
 mod observing_arguments;
 mod output_arguments;
 #[cfg(feature = "lab")]
@@ -50,6 +52,8 @@ fn main() -> ExitCode {
         Command::Status(options) => commands::control::status(&options),
         Command::Bypass(options) => commands::control::bypass(&options),
         Command::Cleanup(output) => commands::cleanup::cleanup(&output),
+        Command::Bugreport(options) => commands::bugreport::bugreport(&options),
+        Command::Explain(options) => commands::explain::explain_flow(&options),
         Command::Top(options) => commands::top::top(&options),
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),

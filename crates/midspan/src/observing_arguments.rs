@@ -1,6 +1,6 @@
-//! Options of the commands that observe a running proxy: top, capture.
+//! Options of the commands that observe a running proxy: top, explain, capture, bugreport.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
@@ -83,6 +83,37 @@ impl From<SortName> for Sort {
             SortName::Sessions => Self::Sessions,
         }
     }
+}
+
+/// Options of `midspan bugreport`.
+#[derive(Debug, Args)]
+pub struct BugreportOptions {
+    /// The configuration file to check, which may name the control socket of the proxy
+    #[arg(short, long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The control socket of the proxy
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+}
+
+/// Options of `midspan explain`.
+#[derive(Debug, Args)]
+pub struct ExplainOptions {
+    /// The client
+    #[arg(value_name = "CLIENT")]
+    pub client: IpAddr,
+    /// The server and its port
+    #[arg(value_name = "SERVER:PORT")]
+    pub server: SocketAddr,
+    /// The configuration file of the proxy, which may name its control socket
+    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
+    pub config: Option<PathBuf>,
+    /// The control socket of the proxy
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Options of `midspan capture`.

@@ -1,9 +1,11 @@
 //! One module for each command.
 
+pub mod bugreport;
 pub mod capture;
 pub mod check;
 pub mod cleanup;
 pub mod control;
+pub mod explain;
 pub mod init;
 pub mod run;
 pub mod thin;

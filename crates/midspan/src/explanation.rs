@@ -1,0 +1,420 @@
+//! The decision for a new connection, with its reason and how to change it: a pure function of the
+//! configuration, the state of the proxy, and the interface at which the client arrives.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use midspan_proxy::command::Status;
+use midspan_proxy::configuration::{Configuration, Mode, Transparent};
+use midspan_proxy::summary::Summary;
+use midspan_top::view::prefix;
+use serde::Serialize;
+
+/// A connection from a client to a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The client.
+    pub client: IpAddr,
+    /// The server.
+    pub server: SocketAddr,
+}
+
+/// What is known of this machine.
+#[derive(Debug, Clone, Default)]
+pub struct Machine {
+    /// The interface towards the client, by the routing table.
+    pub interface: Option<String>,
+    /// Whether the server's address is this machine's own.
+    pub server_is_local: bool,
+}
+
+/// The decision for a new connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Explanation {
+    /// `split`, `untouched`, or `refused`.
+    pub decision: &'static str,
+    /// The listener, if one matches.
+    pub listener: Option<String>,
+    /// The reason.
+    pub reason: String,
+    /// How to change the decision.
+    pub change: String,
+    /// What could still decide otherwise for a single connection.
+    pub unless: Vec<String>,
+}
+
+/// Explains the decision for a new connection.
+pub fn explain(
+    flow: &Flow,
+    machine: &Machine,
+    configuration: &Configuration,
+    status: &Status,
+    summary: Option<&Summary>,
+) -> Explanation {
+    // A client may connect to Midspan itself.
+    for listener in &configuration.listeners {
+        let name = &listener.relay.name;
+        if let Some(listen) = listener.mode.listen()
+            && listen.port() == flow.server.port()
+            && (listen.ip() == flow.server.ip()
+                || (listen.ip().is_unspecified() && machine.server_is_local))
+        {
+            let to = match &listener.mode {
+                Mode::Forward(forward) => format!("forwards to {}", forward.to),
+                _ => "asks the client for its server".to_owned(),
+            };
+            return Explanation {
+                decision: "split",
+                listener: Some(name.clone()),
+                reason: format!("listener \"{name}\" listens at {listen} and {to}"),
+                change: format!("change or remove [[listener]] \"{name}\", then midspan reload"),
+                unless: vec!["access rules or limits refuse the client".to_owned()],
+            };
+        }
+    }
+    if machine.server_is_local {
+        return untouched(
+            "the server is this machine: only connections that it forwards are intercepted",
+            "add a listener with mode = \"forward\" for this port",
+        );
+    }
+    if configuration.transparent().next().is_none() {
+        return untouched(
+            "no listener is transparent",
+            "add a [[listener]] with mode = \"transparent\" (docs/gateway.md)",
+        );
+    }
+    if let Some(reason) = status.passing.first() {
+        return passing(reason);
+    }
+    if let Some(bypass) = bypass_of(flow, status) {
+        return untouched(
+            format!("the operator bypasses {bypass}"),
+            format!("midspan bypass off {bypass}"),
+        );
+    }
+    let Some(interface) = &machine.interface else {
+        return untouched(
+            format!("this machine has no route to {}", flow.client),
+            "check the address of the client: ip route get",
+        );
+    };
+    let mut nearest = None;
+    for (listener, transparent) in configuration.transparent() {
+        let name = &listener.relay.name;
+        let Some(obstacle) = obstacle(flow, interface, configuration, transparent) else {
+            return split(name, interface, configuration, listener, summary);
+        };
+        // The listener that comes furthest is the one that the operator means.
+        if nearest
+            .as_ref()
+            .is_none_or(|(_, known): &(_, Obstacle)| obstacle.rank > known.rank)
+        {
+            nearest = Some((name.clone(), obstacle));
+        }
+    }
+    match nearest {
+        Some((name, obstacle)) => Explanation {
+            listener: Some(name.clone()),
+            ..untouched(
+                format!("listener \"{name}\": {}", obstacle.reason),
+                obstacle.change,
+            )
+        },
+        None => untouched("no listener matches", "midspan check"),
+    }
+}
+
+fn untouched(reason: impl Into<String>, change: impl Into<String>) -> Explanation {
+    Explanation {
+        decision: "untouched",
+        listener: None,
+        reason: reason.into(),
+        change: change.into(),
+        unless: Vec::new(),
+    }
+}
+
+/// All new connections pass untouched.
+fn passing(reason: &str) -> Explanation {
+    let (why, change) = match reason {
+        "firewall" => (
+            "the host's firewall would stop intercepted connections",
+            "midspan check names the rule and how to change it",
+        ),
+        "relay" => (
+            "the relay does not answer",
+            "the log of Midspan; midspan status",
+        ),
+        "bypass" => (
+            "the operator bypasses all connections",
+            "midspan bypass off",
+        ),
+        "draining" => ("Midspan is about to end", "start Midspan again"),
+        "rules" => (
+            "Midspan cannot change the firewall's rules",
+            "the log of Midspan",
+        ),
+        _ => ("all new connections pass untouched", "midspan status"),
+    };
+    untouched(why, change)
+}
+
+/// The bypass that includes the client or the server.
+fn bypass_of<'a>(flow: &Flow, status: &'a Status) -> Option<&'a str> {
+    let has_end = |text: &&String| {
+        prefix(text).is_some_and(|bypass| {
+            bypass.contains(&flow.client) || bypass.contains(&flow.server.ip())
+        })
+    };
+    status.bypasses.iter().find(has_end).map(String::as_str)
+}
+
+/// Why a listener does not intercept a connection.
+struct Obstacle {
+    /// How far the connection came: a later condition has a higher rank.
+    rank: u8,
+    reason: String,
+    change: String,
+}
+
+fn obstacle(
+    flow: &Flow,
+    interface: &str,
+    configuration: &Configuration,
+    listener: &Transparent,
+) -> Option<Obstacle> {
+    let found = |rank, reason: String, change: String| {
+        Some(Obstacle {
+            rank,
+            reason,
+            change: format!("{change}, then midspan reload"),
+        })
+    };
+    let is_named = |name: &String| match name.strip_suffix('*') {
+        Some(start) => interface.starts_with(start),
+        None => name == interface,
+    };
+    if !listener.interfaces.iter().any(is_named) {
+        return found(
+            0,
+            format!(
+                "the client is behind {interface}, and interfaces are {}",
+                listener.interfaces.join(", ")
+            ),
+            format!("add \"{interface}\" to interfaces"),
+        );
+    }
+    let (is_on, family) = match flow.server {
+        SocketAddr::V4(_) => (listener.ipv4, "IPv4"),
+        SocketAddr::V6(_) => (listener.ipv6, "IPv6"),
+    };
+    if !is_on {
+        let reason = format!("it intercepts no {family} connections");
+        return found(1, reason, format!("add {family} to families"));
+    }
+    let has = |ranges: &[RangeInclusive<u16>]| {
+        ranges
+            .iter()
+            .any(|ports| ports.contains(&flow.server.port()))
+    };
+    let port = flow.server.port();
+    if !listener.ports.is_empty() && !has(&listener.ports) {
+        return found(
+            2,
+            format!("ports does not contain {port}"),
+            format!("add {port} to ports"),
+        );
+    }
+    if has(configuration.interception.helper_ports_of(listener)) {
+        return found(
+            3,
+            format!("{port} is a control port of a protocol with helpers (helper_ports)"),
+            format!("remove {port} from interception.helper_ports"),
+        );
+    }
+    if has(&listener.except_ports) {
+        let change = format!("remove {port} from except_ports");
+        return found(4, format!("except_ports contains {port}"), change);
+    }
+    let mut except = listener.except.iter();
+    let except = except
+        .find(|except| except.contains(&flow.client) || except.contains(&flow.server.ip()))?;
+    found(
+        5,
+        format!("except contains {except}"),
+        format!("remove {except} from except"),
+    )
+}
+
+/// The listener intercepts the connection.
+fn split(
+    name: &str,
+    interface: &str,
+    configuration: &Configuration,
+    listener: &midspan_proxy::configuration::Listener,
+    summary: Option<&Summary>,
+) -> Explanation {
+    let control = listener.relay.control_group;
+    let mut unless = vec![
+        "the server does not answer, or refuses the connection".to_owned(),
+        format!(
+            "the server's answers do not come back through this machine (remembered for {})",
+            configuration.interception.asymmetric_route_time
+        ),
+        format!(
+            "splitting was found not to help between the two (for {})",
+            configuration.interception.leave_alone_time
+        ),
+    ];
+    if control.as_f64() > 0.0 {
+        unless.push(format!(
+            "the connection belongs to the control group ({control})"
+        ));
+    }
+    // Reasons that have let connections pass since the start, by their number.
+    let counted = summary.and_then(|summary| summary.totals.untouched.as_ref());
+    let counted: Vec<String> = counted
+        .into_iter()
+        .flatten()
+        .filter(|(_, count)| **count > 0)
+        .map(|(reason, count)| format!("{reason} {count}"))
+        .collect();
+    if !counted.is_empty() {
+        unless.push(format!(
+            "one of the reasons for which connections have passed since the start: {}",
+            counted.join(", ")
+        ));
+    }
+    Explanation {
+        decision: "split",
+        listener: Some(name.to_owned()),
+        reason: format!("listener \"{name}\" intercepts at {interface}"),
+        change: "midspan bypass on PREFIX for now; except or except_ports in the configuration to \
+                 keep it"
+            .to_owned(),
+        unless,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+[[listener]]
+name = "lan"
+mode = "transparent"
+interfaces = ["lan0", "wlan*"]
+except = ["10.0.0.99", "203.0.113.0/24"]
+except_ports = [22]
+
+[[listener]]
+name = "guests"
+mode = "transparent"
+interfaces = ["guest0"]
+ports = [80, "8000-8100"]
+
+[[listener]]
+name = "front"
+listen = "192.0.2.1:8080"
+to = "198.51.100.1:80"
+"#;
+
+    fn status() -> Status {
+        let text = r#"{"version":"0.1.0","state":"running","pid":1,"relay_pid":2,
+            "uptime_seconds":3,"configuration":"f","reloads":0,"listeners":[],
+            "bypasses":["10.0.5.0/24"]}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    fn explained(client: &str, server: &str, interface: Option<&str>) -> Explanation {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("midspan.toml");
+        std::fs::write(&file, FILE).unwrap();
+        let configuration = Configuration::load(&file).unwrap();
+        let flow = Flow {
+            client: client.parse().unwrap(),
+            server: server.parse().unwrap(),
+        };
+        let machine = Machine {
+            interface: interface.map(str::to_owned),
+            server_is_local: flow.server.ip().to_string().starts_with("192.0.2."),
+        };
+        explain(&flow, &machine, &configuration, &status(), None)
+    }
+
+    #[track_caller]
+    fn is_untouched(of: &Explanation, reason: &str, change: &str) {
+        assert_eq!(of.decision, "untouched");
+        assert!(of.reason.contains(reason), "{of:?}");
+        assert!(of.change.contains(change), "{of:?}");
+    }
+
+    #[test]
+    fn each_reason_is_named() {
+        let lan = Some("lan0");
+        let split = explained("10.0.0.1", "198.51.100.7:443", lan);
+        assert_eq!(
+            (split.decision, split.listener.as_deref()),
+            ("split", Some("lan"))
+        );
+        assert!(
+            split
+                .unless
+                .iter()
+                .any(|unless| unless.contains("answers do not come back"))
+        );
+        let split = explained("10.0.0.1", "198.51.100.7:443", Some("wlan7"));
+        assert_eq!(split.decision, "split");
+        let at = |client, server, interface| explained(client, server, interface);
+        let of = at("10.0.0.1", "198.51.100.7:443", Some("eth9"));
+        is_untouched(&of, "behind eth9", "add \"eth9\" to interfaces");
+        let of = at("10.0.0.1", "198.51.100.7:22", lan);
+        is_untouched(
+            &of,
+            "except_ports contains 22",
+            "remove 22 from except_ports",
+        );
+        let of = at("10.0.0.1", "198.51.100.7:21", lan);
+        is_untouched(&of, "control port", "helper_ports");
+        let of = at("10.0.0.99", "198.51.100.7:443", lan);
+        is_untouched(&of, "except contains 10.0.0.99/32", "from except");
+        let of = at("10.0.0.1", "203.0.113.9:443", lan);
+        is_untouched(&of, "except contains 203.0.113.0/24", "from except");
+        let of = at("10.0.0.1", "198.51.100.7:443", Some("guest0"));
+        assert_eq!(of.listener.as_deref(), Some("guests"));
+        is_untouched(&of, "ports does not contain 443", "add 443 to ports");
+        assert_eq!(
+            at("10.0.0.1", "198.51.100.7:8050", Some("guest0")).decision,
+            "split"
+        );
+        let of = at("10.0.5.7", "198.51.100.7:443", lan);
+        is_untouched(
+            &of,
+            "bypasses 10.0.5.0/24",
+            "midspan bypass off 10.0.5.0/24",
+        );
+        let of = at("10.0.0.1", "198.51.100.7:443", None);
+        is_untouched(&of, "no route", "ip route get");
+        let of = at("10.0.0.1", "192.0.2.1:22", lan);
+        is_untouched(&of, "is this machine", "mode = \"forward\"");
+        let of = at("10.0.0.1", "192.0.2.1:8080", lan);
+        assert_eq!(
+            (of.decision, of.listener.as_deref()),
+            ("split", Some("front"))
+        );
+        assert!(of.reason.contains("forwards to 198.51.100.1:80"), "{of:?}");
+    }
+
+    /// Each reason for which everything passes untouched has a sentence of its own.
+    #[test]
+    fn what_holds_for_all_is_named_first() {
+        let names = ["firewall", "relay", "bypass", "draining", "rules"];
+        let mut sentences: Vec<String> = names.map(|name| passing(name).reason).to_vec();
+        sentences.push(passing("something else").reason);
+        sentences.sort();
+        sentences.dedup();
+        assert_eq!(sentences.len(), names.len() + 1);
+    }
+}

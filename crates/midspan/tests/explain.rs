@@ -1,0 +1,161 @@
+//! `midspan explain` and `midspan bugreport`, with a running `midspan run`.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use common::{MIDSPAN, midspan};
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::network::Node;
+use midspan_testbed::program::{Launch, Program};
+use midspan_testbed::{KernelTests, kernel_test};
+
+const CONFIGURATION: &str = r#"
+[[listener]]
+name = "web"
+listen = "127.0.0.1:8080"
+to = "127.0.0.1:9090"
+[listener.client_leg]
+congestion_control = "cubic"
+
+[[listener]]
+name = "lan"
+mode = "transparent"
+interfaces = ["lan0"]
+ports = [443]
+except = ["192.0.2.0/24"]
+"#;
+
+fn main() -> ExitCode {
+    KernelTests::new().main()
+}
+
+fn started() -> (NetworkNamespace, Program) {
+    let namespace = Node::host("explain").make().unwrap();
+    for arguments in [
+        "link add lan0 type veth peer name lan1",
+        "link set lan1 up",
+        "addr add 10.0.0.1/24 dev lan0",
+        "link set lan0 up",
+    ] {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' '));
+        assert!(namespace.spawn(ip).unwrap().wait().unwrap().success());
+    }
+    let launch = Launch::midspan(MIDSPAN).configuration(CONFIGURATION);
+    let proxy = launch.inside(&namespace).ready().unwrap();
+    (namespace, proxy)
+}
+
+#[track_caller]
+fn text(namespace: &NetworkNamespace, arguments: &[&str]) -> String {
+    let mut command = Command::new(MIDSPAN);
+    command
+        .args(arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let program = namespace.spawn(command).unwrap();
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = program.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "{said}");
+    String::from_utf8(stdout).unwrap()
+}
+
+#[kernel_test]
+fn live_and_new_connections_are_explained() {
+    let (namespace, proxy) = started();
+    let socket = proxy.socket().unwrap().to_str().unwrap().to_owned();
+    let explain = |client: &str, server: &str| {
+        let arguments = ["explain", client, server, "--socket", &socket];
+        text(&namespace, &arguments)
+    };
+    let _session = namespace
+        .run(|| {
+            let listener = TcpListener::bind("127.0.0.1:9090").unwrap();
+            let client = TcpStream::connect("127.0.0.1:8080").unwrap();
+            (client, listener.accept().unwrap())
+        })
+        .unwrap();
+    let said = explain("127.0.0.1", "127.0.0.1:9090");
+    for part in [
+        "live: session 1 is split",
+        "listener web",
+        "client leg: cubic because: configured",
+        "would pass untouched",
+        "the server is this machine",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let said = explain("127.0.0.1", "127.0.0.1:8080");
+    assert!(
+        said.contains("would be split") && said.contains("forwards to 127.0.0.1:9090"),
+        "{said}"
+    );
+    // By the routing table, 10.0.0.2 is behind lan0.
+    let said = explain("10.0.0.2", "198.51.100.1:443");
+    assert!(
+        said.contains("would be split") && said.contains("listener \"lan\" intercepts at lan0"),
+        "{said}"
+    );
+    let said = explain("10.0.0.2", "198.51.100.1:80");
+    assert!(said.contains("ports does not contain 80"), "{said}");
+    let said = explain("10.0.0.2", "192.0.2.7:443");
+    assert!(said.contains("except contains 192.0.2.0/24"), "{said}");
+    // The state of the running proxy counts, too.
+    text(
+        &namespace,
+        &["bypass", "on", "198.51.100.0/24", "--socket", &socket],
+    );
+    let said = explain("10.0.0.2", "198.51.100.1:443");
+    assert!(
+        said.contains("would pass untouched")
+            && said.contains("midspan bypass off 198.51.100.0/24"),
+        "{said}"
+    );
+    let arguments = [
+        "explain",
+        "10.0.0.2",
+        "198.51.100.1:443",
+        "--json",
+        "--socket",
+        &socket,
+    ];
+    let json: serde_json::Value = serde_json::from_str(&text(&namespace, &arguments)).unwrap();
+    assert_eq!(json["new"]["decision"], "untouched");
+    let output = midspan(&["explain", "127.0.0.1", "[::1]:80", "--socket", &socket]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+/// The report contains the state and the checks, but no address of a host.
+#[kernel_test]
+fn a_bugreport_masks_addresses() {
+    let (namespace, proxy) = started();
+    let socket = proxy.socket().unwrap().to_str().unwrap().to_owned();
+    text(
+        &namespace,
+        &["bypass", "on", "198.51.100.7", "--socket", &socket],
+    );
+    let report = text(&namespace, &["bugreport", "--socket", &socket]);
+    for part in [
+        "# Midspan ",
+        "Linux",
+        "## midspan status",
+        "\"running\"",
+        "ipv4-1/32",
+        "## midspan check",
+    ] {
+        assert!(report.contains(part), "{part}: {report}");
+    }
+    assert!(!report.contains("198.51.100.7"), "{report}");
+    // Without a running Midspan, there is still a report.
+    drop(proxy);
+    let report = text(&namespace, &["bugreport", "--socket", &socket]);
+    assert!(report.contains("no Midspan answers"), "{report}");
+}

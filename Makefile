@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients deb package-test fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients deb package-test release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -25,6 +25,7 @@ help:
 	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, compared with plain routing"
 	@echo "make deb                    build the packages midspan and midspan-lab into target/debian"
 	@echo "make package-test           test the packages: lintian, piuparts, fresh Debian 12 and 13, upgrade and back"
+	@echo "make release                build and check all files of a release into target/release-files"
 	@echo "make fuzz                   fuzz every parser of outside input (up to 8 hours)"
 	@echo "make fuzz-coverage          print which lines of each parser its corpus reaches"
 	@echo "make fuzz-self-test         require that a planted fault in each parser is found"
@@ -139,6 +140,13 @@ package-test: deb
 	@scripts/install-dependencies package-test
 	packaging/build-old
 	packaging/test
+
+# Packages, bill of materials, source and checksums, from a commit; `make test` and `make package-test` are
+# not part of it.
+release: lint
+	@scripts/install-dependencies release
+	cargo deny --log-level error check bans licenses sources
+	packaging/release
 
 # For example: make fuzz TARGETS="pcap ss" RUNS=1000000 SECONDS=60
 TARGETS ?=

@@ -107,8 +107,8 @@ lint: dependencies
 	cargo run --quiet --package midspan-layering -- --allowed crates/layering/allowed.txt
 
 bench: build
-	target/release/midspan lab geo --cases direct,haproxy,midspan --repetitions 3
-	target/release/midspan lab geo-clean --cases direct,haproxy,midspan --repetitions 3
+	target/release/midspan lab geo --against direct,haproxy,midspan --repetitions 3
+	target/release/midspan lab geo-clean --against direct,haproxy,midspan --repetitions 3
 	cargo build --release --package peers && target/release/peers
 	cargo run --release --package relay-shell
 	cargo run --release --package simulator-speed

@@ -45,7 +45,7 @@ pub enum LabError {
     #[error(
         "midspan run cannot intercept connections on this machine: {reason}\n\
          (it needs the program nft, and a kernel with nftables, TPROXY and NFQUEUE; `midspan lab \
-         --cases midspan-forward` and `midspan demo --forward` need none of them: with these, \
+         --against midspan-forward` and `midspan demo --forward` need none of them: with these, \
          clients connect to the proxy's address)"
     )]
     NoInterception {

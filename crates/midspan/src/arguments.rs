@@ -14,7 +14,7 @@ use crate::thin_arguments::ThinOptions;
 
 /// A TCP performance-enhancing proxy for Linux, and a lab that measures it.
 #[derive(Debug, Parser)]
-#[command(name = "midspan", version, max_term_width = 100)]
+#[command(name = "midspan", version = env!("MIDSPAN_VERSION"), max_term_width = 100)]
 #[command(after_help = "First try:  midspan demo")]
 pub struct Arguments {
     /// What to do.

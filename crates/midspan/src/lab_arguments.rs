@@ -30,7 +30,7 @@ pub enum LabPackage {
     #[command(
         args_conflicts_with_subcommands = true,
         subcommand_negates_reqs = true,
-        after_help = "Examples:\n  midspan lab geo --cases direct,haproxy,midspan --repetitions 3\n  \
+        after_help = "Examples:\n  midspan lab geo --against direct,haproxy,midspan --repetitions 3\n  \
                       midspan lab my-path.toml --html report.html\n  midspan lab verify"
     )]
     Lab(LabOptions),
@@ -41,13 +41,13 @@ pub enum LabPackage {
     #[command(
         after_help = "Examples:\n  midspan sim geo-clean --json\n  midspan sim dsl --sweep \
                       'link.line.loss=0.01 %..10 %:7log' --repetitions 10 --csv\n  midspan sim \
-                      wifi --trace cwnd,queue --output traces --pcap traces/wifi.pcap"
+                      wifi --trace cwnd,queue --output-directory traces --pcap traces/wifi.pcap"
     )]
     Sim(SimOptions),
     /// Print a paper's figures next to the results of its equations and of the simulator
     #[command(
         after_help = "Examples:\n  midspan reproduce bhole\n  midspan reproduce shikama \"figure \
-                      10\" --quick --output figures"
+                      10\" --quick --output-directory figures"
     )]
     Reproduce(ReproduceOptions),
     /// Compute what a proxy would gain on a path, where to put it, and how to set it
@@ -160,15 +160,23 @@ pub struct LabRunOptions {
     /// Built-in path or path file
     #[arg(required = true, value_name = "PATH")]
     pub path: Option<String>,
-    /// Cases to compare
+    /// Ways to carry the connections, to be compared
     ///
     /// direct: plain routing. haproxy: clients connect to HAProxy at the first proxy. midspan:
     /// clients connect to the server, and Midspan intercepts at each proxy. midspan-early: the same
     /// with the handshake `early`. midspan-forward: clients connect to Midspan at the first proxy,
     /// as with HAProxy; for kernels that cannot intercept, and as the fair comparison with HAProxy.
     /// thin: plain routing, and `midspan thin` on the clients' hosts.
-    #[arg(long, value_delimiter = ',', default_value = "direct,midspan")]
-    pub cases: Vec<CaseKind>,
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "CASE",
+        default_value = "direct,midspan"
+    )]
+    pub against: Vec<CaseKind>,
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,
@@ -225,7 +233,7 @@ pub struct SimOptions {
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     pub trace: Vec<TraceKind>,
     /// Folder for the traces
-    #[arg(long = "output", value_name = "DIR", default_value = ".")]
+    #[arg(long, value_name = "DIR", default_value = ".")]
     pub output_directory: PathBuf,
     /// Write a packet capture of each case; the case's name is inserted before the file extension
     #[arg(long, value_name = "FILE")]
@@ -300,7 +308,7 @@ pub struct ReproduceOptions {
     #[arg(long, value_name = "N")]
     pub threads: Option<u16>,
     /// Write the figures as SVG into this folder
-    #[arg(long = "output", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub output_directory: Option<PathBuf>,
     /// Write a report, with the figures that can be drawn
     #[arg(long, value_name = "FILE")]
@@ -400,6 +408,6 @@ pub struct ManualOptions {
     #[arg(long, value_name = "DATE")]
     pub date: String,
     /// The folder to write to; each package has its own folder below it
-    #[arg(long = "output", value_name = "DIR")]
+    #[arg(long, value_name = "DIR")]
     pub output_directory: PathBuf,
 }

@@ -3,6 +3,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
+mod command_line;
 mod commands;
 #[cfg(all(test, feature = "lab"))]
 mod documents;
@@ -15,6 +16,8 @@ mod lab_arguments;
 mod lab_package;
 mod masking;
 mod observing_arguments;
+#[cfg(feature = "lab")]
+mod old_spellings;
 mod output_arguments;
 #[cfg(feature = "lab")]
 mod plan_arguments;
@@ -25,16 +28,15 @@ mod thin_arguments;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
 use miette::miette;
 
-use arguments::{Arguments, Command};
+use arguments::Command;
 
 /// Exit status if a run was void, a bound was missed, or a requirement is missing.
 const NOT_MET: u8 = 3;
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = command_line::parse();
     // The output of long-running processes may have no reader.
     let is_watched = matches!(
         arguments.command,

@@ -163,7 +163,7 @@ pub struct AgreementOptions {
     pub seeds: (u64, u64),
     /// Keep simulated results in this file; a second call continues from there
     #[arg(long, value_name = "FILE")]
-    pub resume: Option<PathBuf>,
+    pub state: Option<PathBuf>,
     /// Number of paths to show, the worst first
     #[arg(long, default_value_t = 10)]
     pub worst: usize,

@@ -92,7 +92,7 @@ fn every_case_downloads_over_two_proxies() {
     let output = midspan(&[
         "lab",
         file.to_str().unwrap(),
-        "--cases",
+        "--against",
         &EVERY_CASE.join(","),
         "--html",
         html.to_str().unwrap(),
@@ -114,7 +114,7 @@ fn ipv6_works_as_ipv4() {
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path("ipv6", DOWNLOAD));
     let cases = EVERY_CASE.join(",");
-    let output = midspan(&["lab", file.to_str().unwrap(), "--cases", &cases, "--json"]);
+    let output = midspan(&["lab", file.to_str().unwrap(), "--against", &cases, "--json"]);
     check_download(&records(&output), &EVERY_CASE);
 }
 
@@ -124,7 +124,7 @@ fn an_ordinary_user_may() {
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
     let cases = EVERY_CASE.join(",");
-    let arguments = ["lab", file.to_str().unwrap(), "--cases", &cases, "--json"];
+    let arguments = ["lab", file.to_str().unwrap(), "--against", &cases, "--json"];
     if let Some(output) = midspan_as_ordinary_user(folder.path(), &arguments) {
         check_download(&records(&output), &EVERY_CASE);
     }
@@ -144,7 +144,7 @@ fn lab_with_nft(instead: &str, file: &Path, case: &str) -> Output {
             instead,
         ])
         .args([MIDSPAN, "lab", file.to_str().unwrap()])
-        .args(["--cases", case, "--json"])
+        .args(["--against", case, "--json"])
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .output()
         .unwrap()
@@ -298,7 +298,13 @@ fn flows_may_run_together() {
         flow("b", "10 ms")
     );
     let file = path_file(folder.path(), &path("ipv4", &flows));
-    let output = midspan(&["lab", file.to_str().unwrap(), "--cases", "direct", "--json"]);
+    let output = midspan(&[
+        "lab",
+        file.to_str().unwrap(),
+        "--against",
+        "direct",
+        "--json",
+    ]);
     let records = records(&output);
     // Both flows share 10 Mbit/s, so the slower one takes at least the time of both in turn.
     let slower = value(&records, "a direct", "completion time").max(value(

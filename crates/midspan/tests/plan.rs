@@ -218,7 +218,7 @@ fn an_agreement_goes_on_where_it_stopped() {
             "agreement",
             "--seeds",
             "31",
-            "--resume",
+            "--state",
             name,
             "--json",
         ])

@@ -225,7 +225,7 @@ fn traces_are_written_where_they_are_asked_for() {
         "proxy.gateway.client_leg.congestion_control=cubic",
         "--trace",
         "cwnd,queue,bursts,forward,drops,sequence",
-        "--output",
+        "--output-directory",
         folder.path().to_str().unwrap(),
         "--pcap",
         at("geo.pcap").to_str().unwrap(),

@@ -33,18 +33,19 @@ fn output_or_error(arguments: &[&str]) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// The subcommands in the help text of a command.
+/// The subcommands in the help text of a command. Their headings begin with "Commands".
 fn subcommands(help: &str) -> Vec<String> {
-    let lines = help.lines().skip_while(|line| *line != "Commands:");
-    let names = lines
-        .skip(1)
-        .take_while(|line| !line.is_empty())
-        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next());
+    let mut is_command = false;
+    let mut names = Vec::new();
+    for line in help.lines() {
+        if !line.starts_with(' ') && !line.is_empty() {
+            is_command = line.starts_with("Commands");
+        } else if is_command && line.starts_with("  ") && !line.starts_with("   ") {
+            names.extend(line.split_whitespace().next().map(str::to_owned));
+        }
+    }
+    names.retain(|name| name != "help");
     names
-        .filter(|name| *name != "help")
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Adds the help text of a command and of all commands below it.

@@ -13,7 +13,7 @@ use midspan_report::{pivot, stdout_width};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
-use super::choices::choose_flows;
+use super::choices::{choose_flows, overrides};
 use crate::files;
 use crate::lab_arguments::LabRunOptions;
 use crate::printing;
@@ -22,13 +22,13 @@ use crate::progress::Bar;
 /// Runs a path and prints the results.
 pub fn lab(options: &LabRunOptions) -> Outcome {
     let name = options.path.as_deref().unwrap_or_default();
-    let mut path = Path::load(name)?;
+    let mut path = Path::load_with(name, &overrides(&options.set)?)?;
     if let Some(seed) = options.seed {
         path.seed = seed;
     }
     choose_flows(&mut path, &options.flows)?;
     let limit = Duration::from_secs(options.limit);
-    let cases = Case::of_kinds(&options.cases, &path, limit);
+    let cases = Case::of_kinds(&options.against, &path, limit);
     let title = format!("Flows over the path \"{}\"", path.name);
     measure(
         &path,

@@ -19,7 +19,7 @@ use crate::progress::Bar;
 pub fn agreement(options: &AgreementOptions) -> Outcome {
     let began = Instant::now();
     let (first, last) = options.seeds;
-    let mut simulations = Simulations::open(options.resume.as_deref()).into_diagnostic()?;
+    let mut simulations = Simulations::open(options.state.as_deref()).into_diagnostic()?;
     if let Some(note) = simulations.note() {
         printing::note(note);
     }

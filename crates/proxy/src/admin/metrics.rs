@@ -1,6 +1,6 @@
 //! The metrics: each is defined once, here, with its text and where its values come from.
 //!
-//! `docs/observability.md` has them as a table, which a test holds equal to [`metrics`].
+//! `docs/observability.md` has them as a table, which a test holds equal to the metrics of this module.
 
 mod encoding;
 

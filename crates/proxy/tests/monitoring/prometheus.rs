@@ -4,7 +4,7 @@ use std::fs;
 use std::net::SocketAddr;
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_proxy::admin::client;
+use midspan_proxy::client;
 use midspan_testbed::program::{Launch, Program};
 use midspan_testbed::testing::{wait_until, wait_within};
 use serde_json::Value;

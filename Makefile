@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients deb package-test release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -26,6 +26,7 @@ help:
 	@echo "make deb                    build the packages midspan and midspan-lab into target/debian"
 	@echo "make package-test           test the packages: lintian, piuparts, fresh Debian 12 and 13, upgrade and back"
 	@echo "make release                build and check all files of a release into target/release-files"
+	@echo "make test-vm                run kernel tests, and Midspan under systemd, on emulated Debian 12 and 13 (root; hours, in steps)"
 	@echo "make fuzz                   fuzz every parser of outside input (up to 8 hours)"
 	@echo "make fuzz-coverage          print which lines of each parser its corpus reaches"
 	@echo "make fuzz-self-test         require that a planted fault in each parser is found"
@@ -147,6 +148,14 @@ release: lint
 	@scripts/install-dependencies release
 	cargo deny --log-level error check bans licenses sources
 	packaging/release
+
+# Debian 12 and 13 with their kernels, emulated. A call ends after MINUTES at the latest, and after the
+# test that runs then; the next call continues. Status 75: not all is done yet.
+MINUTES ?= 40
+
+test-vm: dependencies
+	@scripts/install-dependencies machines
+	cargo run --quiet --package midspan-machines -- --minutes $(MINUTES)
 
 # For example: make fuzz TARGETS="pcap ss" RUNS=1000000 SECONDS=60
 TARGETS ?=

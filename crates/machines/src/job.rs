@@ -1,0 +1,187 @@
+//! What is done in a machine: one test, or one scenario.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::machine::{Broken, Done, Machine, Parts};
+use crate::programs::{Programs, TestProgram};
+use crate::scenario::Scenario;
+
+/// The longest time of one job. Emulated processors are about 15 times slower than real ones.
+const LIMIT: Duration = Duration::from_secs(35 * 60);
+/// Before that, the harness of kernel tests ends a test by itself, and shows what it printed.
+const LIMIT_OF_TEST_SECONDS: u64 = 30 * 60;
+/// The start of lines that become a row of the table of findings.
+const FINDING: &str = "finding: ";
+/// How much of a failed job's output is kept.
+const KEPT_LINES: usize = 80;
+
+/// One unit of work, with a result of its own.
+#[derive(Debug, Clone)]
+pub enum Job<'a> {
+    /// A test of a program; without a name, all of its tests.
+    Test(&'a TestProgram, Option<&'a str>),
+    /// A scenario.
+    Scenario(&'a Scenario),
+}
+
+/// How a job ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Everything holds.
+    Passed,
+    /// Something the machine does not have.
+    Skipped,
+    /// Something does not hold.
+    Failed,
+}
+
+/// A job's stored result.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Row {
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The machine's kernel.
+    pub kernel: String,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Why parts were skipped, and the output of a failure.
+    pub lines: Vec<String>,
+    /// What was found: a name and a text.
+    pub findings: Vec<(String, String)>,
+}
+
+impl Job<'_> {
+    /// The name, such as "midspan-proxy transparent passing::addresses_are_kept".
+    pub fn name(&self) -> String {
+        match self {
+            Self::Test(program, Some(test)) => format!("{} {test}", program.name),
+            Self::Test(program, None) => program.name.clone(),
+            Self::Scenario(scenario) => format!("scenario {}", scenario.name),
+        }
+    }
+
+    /// Does it: a test in `machine`, if one is there from the last test, a scenario in a machine of
+    /// its own.
+    pub fn run(
+        &self,
+        machine: &mut Option<Machine>,
+        parts: &Parts<'_>,
+        programs: &Programs,
+    ) -> Result<Row, Error> {
+        let start;
+        let kernel;
+        let ended = match self {
+            Self::Test(program, test) => {
+                let mut running = match machine.take() {
+                    Some(running) => running,
+                    None => Machine::new(parts)?,
+                };
+                kernel = running.kernel.clone();
+                start = Instant::now();
+                let ended = running.run(&command(program, *test), LIMIT);
+                // A machine in which something still runs is of no use to the next test.
+                *machine = ended.is_ok().then_some(running);
+                ended
+            }
+            Self::Scenario(scenario) => {
+                *machine = None;
+                let mut session = scenario.session(parts, programs, LIMIT)?;
+                kernel = session.kernel()?;
+                start = Instant::now();
+                scenario.play(&mut session)?
+            }
+        };
+        let (outcome, lines, findings) = match ended {
+            Ok(done) => judge(&done),
+            Err(broken) => {
+                let why = match broken {
+                    Broken::TooLong => format!("still ran after {} s", LIMIT.as_secs()),
+                    Broken::Gone => "the machine did not answer any more".to_owned(),
+                };
+                (Outcome::Failed, vec![why], Vec::new())
+            }
+        };
+        Ok(Row {
+            outcome,
+            kernel,
+            seconds: start.elapsed().as_secs_f64(),
+            lines,
+            findings,
+        })
+    }
+}
+
+/// Runs tests of a program as cargo does, in the folder of its package.
+fn command(program: &TestProgram, test: Option<&str>) -> String {
+    let exact = test.map_or(String::new(), |test| format!("--exact '{test}'"));
+    format!(
+        "cd '{}' && MIDSPAN_TEST_TRIES=2 MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} '{}' {exact}",
+        program.folder.display(),
+        program.file.display()
+    )
+}
+
+/// The outcome by exit status and output, the lines to keep, and the findings.
+fn judge(done: &Done) -> (Outcome, Vec<String>, Vec<(String, String)>) {
+    let lines = || done.printed.lines();
+    let findings = lines()
+        .filter_map(|line| line.strip_prefix(FINDING)?.split_once(": "))
+        .map(|(name, text)| (name.to_owned(), text.to_owned()))
+        .collect();
+    if done.status != 0 {
+        let all: Vec<&str> = lines().collect();
+        let last = all[all.len().saturating_sub(KEPT_LINES)..].iter();
+        let mut kept = vec![format!("exit status {}", done.status)];
+        kept.extend(last.map(|&line| line.to_owned()));
+        return (Outcome::Failed, kept, findings);
+    }
+    let notes: Vec<String> = lines()
+        .filter(|line| line.contains("skipped: ") || line.contains("only:"))
+        .map(str::to_owned)
+        .collect();
+    let ran = lines().any(|line| line.starts_with("test result:"));
+    let passed = lines().any(|line| line.starts_with("test ") && line.ends_with("... ok"));
+    let outcome = if ran && !passed && !notes.is_empty() {
+        Outcome::Skipped
+    } else {
+        Outcome::Passed
+    };
+    (outcome, notes, findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Outcome, judge};
+    use crate::machine::Done;
+
+    fn judged(status: i32, printed: &str) -> (Outcome, Vec<String>, Vec<(String, String)>) {
+        judge(&Done {
+            status,
+            printed: printed.to_owned(),
+        })
+    }
+
+    #[test]
+    fn a_test_that_was_skipped_did_not_pass() {
+        let (outcome, lines, _) = judged(
+            0,
+            "running 1 test\ntest a ... ignored, skipped: no VRF\n\ntest result: ok. 0 passed\n",
+        );
+        assert_eq!(outcome, Outcome::Skipped);
+        assert_eq!(lines, ["test a ... ignored, skipped: no VRF"]);
+        let (outcome, ..) = judged(0, "test a ... ok\n\ntest result: ok. 1 passed\n");
+        assert_eq!(outcome, Outcome::Passed);
+    }
+
+    #[test]
+    fn a_failure_keeps_the_end_of_its_output() {
+        let (outcome, lines, findings) = judged(1, "finding: queue: a statement\nlast\n");
+        assert_eq!(outcome, Outcome::Failed);
+        assert_eq!(lines.last().map(String::as_str), Some("last"));
+        assert_eq!(findings, [("queue".to_owned(), "a statement".to_owned())]);
+    }
+}

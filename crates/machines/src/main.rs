@@ -1,0 +1,194 @@
+//! `machines`: runs the tests of the kernel, and scenarios with systemd, on Debian's releases in
+//! emulated machines.
+
+mod error;
+mod image;
+mod job;
+mod machine;
+mod programs;
+mod release;
+mod report;
+mod scenario;
+
+use std::fs;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use midspan_records::{RunKey, RunKind, Store};
+use wildmatch::WildMatch;
+
+use error::Error;
+use image::Image;
+use job::{Job, Outcome, Row};
+use machine::{Machine, Parts};
+use programs::Programs;
+use release::Release;
+
+/// Exit status if something failed.
+const FAILED: u8 = 3;
+/// Exit status if time was up before everything was done: EX_TEMPFAIL of <sysexits.h>.
+const NOT_DONE: u8 = 75;
+const RUNS: RunKind = RunKind {
+    name: "machine",
+    version: 1,
+    before: None,
+};
+
+/// Runs Midspan's kernel tests, and scenarios with systemd, on Debian 12 and 13 with their kernels.
+///
+/// The machines are emulated by QEMU without virtualization, so they run anywhere and take about
+/// 15 times as long. Images are made from the mirror in this machine's configuration of apt, which
+/// takes root. Results are kept: a second call continues where the first was stopped. Exit status:
+/// 0 if all passed, 3 if something failed, 75 if time was up before all was done, 1 for an error.
+#[derive(Parser, Debug)]
+#[command(
+    name = "machines",
+    max_term_width = 100,
+    after_help = "Examples:\n  machines --list\n  machines --releases bookworm --only '*passing*'\n  \
+                  machines --again --only 'scenario power-cut*'\n  \
+                  machines --releases trixie --command 'nft --version; uname -a'"
+)]
+struct Arguments {
+    /// Releases of Debian
+    #[arg(long, value_delimiter = ',', value_enum, default_values = ["bookworm", "trixie"])]
+    releases: Vec<Release>,
+    /// Only the tests of these packages, such as midspan-linux; the scenarios belong to midspan
+    #[arg(long, value_delimiter = ',', value_name = "PACKAGE")]
+    packages: Vec<String>,
+    /// Only jobs whose names fit one of these patterns (* any text, ? any character)
+    #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
+    only: Vec<String>,
+    /// After this many minutes, begin no further job
+    #[arg(long, default_value_t = 40)]
+    minutes: u64,
+    /// Do what has failed again, too
+    #[arg(long)]
+    again: bool,
+    /// List the jobs with their results, and run nothing
+    #[arg(long)]
+    list: bool,
+    /// Run this command in each release instead, and print its output
+    #[arg(long)]
+    command: Option<String>,
+    /// Folder for images and results
+    #[arg(long, value_name = "FOLDER", default_value = "target/machines")]
+    folder: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            say(&format!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Writes a line to standard error.
+fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "machines: {line}");
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
+    let start = Instant::now();
+    fs::create_dir_all(&arguments.folder).map_err(Error::file(&arguments.folder))?;
+    let folder = std::path::absolute(&arguments.folder).map_err(Error::file(&arguments.folder))?;
+    let mut report = say;
+    let programs = Programs::build(&folder, &arguments.packages, &mut report)?;
+    let jobs = chosen(&programs, &arguments.only);
+    let mut store: Store<Row> = Store::open(&folder.join("results"), RUNS)?;
+    let mut results = report::Results::default();
+    let limit = Duration::from_secs(arguments.minutes.saturating_mul(60));
+    for &release in &arguments.releases {
+        let image = Image::get(release, &folder, &mut report)?;
+        let parts = Parts {
+            image: &image,
+            programs: Some((programs.disk.as_path(), programs.workspace.as_path())),
+            kernel_arguments: "",
+        };
+        if let Some(command) = &arguments.command {
+            print_command(&parts, command)?;
+            continue;
+        }
+        let mut machine = None;
+        for job in &jobs {
+            let key = key(&image, &programs, job);
+            let stored = store.get(&key).cloned();
+            let is_wanted = stored
+                .as_ref()
+                .is_none_or(|row| arguments.again && row.outcome == Outcome::Failed);
+            let row = if is_wanted && !arguments.list && start.elapsed() < limit {
+                let row = job.run(&mut machine, &parts, &programs)?;
+                store.put(&key, row.clone())?;
+                say(&report::line(release, &job.name(), &row));
+                Some(row)
+            } else {
+                stored
+            };
+            results.add(release, job.name(), row);
+        }
+    }
+    if arguments.command.is_some() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut standard_output = std::io::stdout();
+    let text = results.text(arguments.list);
+    let _ = standard_output.write_all(text.as_bytes());
+    Ok(if results.have_failed() {
+        ExitCode::from(FAILED)
+    } else if results.are_incomplete() {
+        ExitCode::from(NOT_DONE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn print_command(parts: &Parts<'_>, command: &str) -> Result<(), Error> {
+    let mut machine = Machine::new(parts)?;
+    let printed = machine.must(command)?;
+    let mut standard_output = std::io::stdout();
+    let _ = write!(
+        standard_output,
+        "{}, Linux {}:\n{printed}",
+        parts.image.release.name(),
+        machine.kernel
+    );
+    Ok(())
+}
+
+/// All jobs whose names fit one of the patterns, or all without any.
+fn chosen<'a>(programs: &'a Programs, patterns: &[String]) -> Vec<Job<'a>> {
+    // They need the program itself.
+    let scenarios = scenario::ALL.iter().map(Job::Scenario);
+    let scenarios = scenarios.filter(|_| programs.midspan.is_some());
+    let tests = programs.tests.iter().flat_map(|program| {
+        let jobs: Vec<Job<'_>> = if program.is_kernel_test {
+            let one = |test: &'a String| Job::Test(program, Some(test));
+            program.tests.iter().map(one).collect()
+        } else {
+            vec![Job::Test(program, None)]
+        };
+        jobs
+    });
+    scenarios
+        .chain(tests)
+        .filter(|job| {
+            let name = job.name();
+            let fits = |pattern: &String| WildMatch::new(pattern).matches(&name);
+            patterns.is_empty() || patterns.iter().any(fits)
+        })
+        .collect()
+}
+
+/// A result belongs to a job, to a state of the programs and to an image.
+fn key(image: &Image, programs: &Programs, job: &Job<'_>) -> RunKey {
+    RunKey::new()
+        .with("release", image.release.name())
+        .with("image", &image.recipe)
+        .with("programs", &programs.digest)
+        .with("job", job.name())
+}

@@ -1,0 +1,213 @@
+//! The test programs of this workspace, and a disk with them and with the files that they read.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::error::{Error, output};
+
+/// The packages whose tests a kernel can fail, in the order in which they run.
+const PACKAGES: [&str; 5] = [
+    "midspan-linux",
+    "midspan-gateway",
+    "midspan-proxy",
+    "midspan-thin",
+    "midspan",
+];
+/// Test programs of these packages that test no kernel, or that need more than a release has.
+const NOT_RUN: [&str; 9] = [
+    // It needs builds with planted faults.
+    "conformance_self_test",
+    "real_clients_self_test",
+    // Programs of many packages, which another suite installs.
+    "real_clients",
+    // Pure computation, and texts.
+    "plan",
+    "printing",
+    "sim",
+    "snapshots",
+    "configuration",
+    "configuration_explicit",
+];
+
+/// A test program.
+#[derive(Debug, Clone)]
+pub struct TestProgram {
+    /// The package and the program, such as "midspan-proxy transparent".
+    pub name: String,
+    /// The folder of its package, in which it runs.
+    pub folder: PathBuf,
+    /// The program.
+    pub file: PathBuf,
+    /// Its tests.
+    pub tests: Vec<String>,
+    /// Whether each of its tests runs in a process of its own, so that it can be asked for alone.
+    pub is_kernel_test: bool,
+}
+
+/// All programs, and their disk.
+#[derive(Debug)]
+pub struct Programs {
+    /// The test programs.
+    pub tests: Vec<TestProgram>,
+    /// Midspan itself, unless only tests of other packages are built.
+    pub midspan: Option<PathBuf>,
+    /// The disk's file.
+    pub disk: PathBuf,
+    /// The folder of the workspace, also in the machine.
+    pub workspace: PathBuf,
+    /// A name for the content of all programs: other programs have another one.
+    pub digest: String,
+}
+
+/// A line of what cargo prints about what it has built.
+#[derive(Deserialize)]
+struct Built {
+    #[serde(default)]
+    manifest_path: PathBuf,
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+    #[serde(default)]
+    profile: Profile,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    src_path: PathBuf,
+}
+
+#[derive(Deserialize, Default)]
+struct Profile {
+    test: bool,
+}
+
+impl Programs {
+    /// Builds the programs of some packages, or of all without any, of the workspace in the current
+    /// folder, and puts them on a disk in `folder`.
+    pub fn build(
+        folder: &Path,
+        packages: &[String],
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Self, Error> {
+        let workspace = std::path::absolute(".").map_err(Error::file(Path::new(".")))?;
+        say("building test programs");
+        let mut cargo = Command::new("cargo");
+        cargo.args(["test", "--no-run", "--quiet", "--message-format", "json"]);
+        let is_wanted = |name: &&str| packages.is_empty() || packages.iter().any(|one| one == name);
+        for package in PACKAGES.into_iter().filter(is_wanted) {
+            cargo.args(["--package", package]);
+        }
+        let printed = output(cargo.stderr(Stdio::inherit()))?;
+        let mut programs = Self {
+            tests: Vec::new(),
+            midspan: None,
+            disk: folder.join("programs.ext4"),
+            workspace,
+            digest: String::new(),
+        };
+        for line in String::from_utf8_lossy(&printed).lines() {
+            if let Ok(built) = serde_json::from_str::<Built>(line) {
+                programs.add(built)?;
+            }
+        }
+        let place = |program: &TestProgram| {
+            let package = program.name.split(' ').next().unwrap_or_default();
+            PACKAGES.iter().position(|name| *name == package)
+        };
+        programs
+            .tests
+            .sort_by(|one, other| (place(one), &one.name).cmp(&(place(other), &other.name)));
+        say("copying them to a disk");
+        programs.copy(folder)?;
+        Ok(programs)
+    }
+
+    fn add(&mut self, built: Built) -> Result<(), Error> {
+        let (Some(target), Some(file)) = (built.target, built.executable) else {
+            return Ok(());
+        };
+        if !built.profile.test {
+            if target.name == "midspan" {
+                self.midspan = Some(file);
+            }
+            return Ok(());
+        }
+        let folder = built.manifest_path.parent().unwrap_or(Path::new("/"));
+        let package = folder.file_name().unwrap_or_default().to_string_lossy();
+        let package = match &*package {
+            "midspan" => "midspan".to_owned(),
+            other => format!("midspan-{other}"),
+        };
+        let name = format!("{package} {}", target.name);
+        let is_chosen = PACKAGES.contains(&&*package) && !NOT_RUN.contains(&&*target.name);
+        if is_chosen {
+            let listed = output(Command::new(&file).args(["--list", "--format", "terse"]))?;
+            let tests = String::from_utf8_lossy(&listed)
+                .lines()
+                .filter_map(|line| line.strip_suffix(": test").map(str::to_owned))
+                .collect();
+            self.tests.push(TestProgram {
+                name,
+                folder: folder.to_owned(),
+                file,
+                tests,
+                is_kernel_test: fs::read_to_string(&target.src_path)
+                    .map_err(Error::file(&target.src_path))?
+                    .contains("KernelTests::new()"),
+            });
+        }
+        Ok(())
+    }
+
+    /// Makes the disk: all files of the repository and the programs, each at its own place.
+    fn copy(&mut self, folder: &Path) -> Result<(), Error> {
+        let stage = folder.join("programs");
+        let _ = fs::remove_dir_all(&stage);
+        let listed = output(Command::new("git").args(["ls-files", "-z"]))?;
+        let files = listed
+            .split(|byte| *byte == 0)
+            .filter(|name| !name.is_empty());
+        let mut digest = Sha256::new();
+        for name in files {
+            let name = Path::new(OsStr::from_bytes(name));
+            let target = stage.join(name);
+            if let Some(parent) = target.parent() {
+                fs::create_dir_all(parent).map_err(Error::file(parent))?;
+            }
+            // A file that was removed, but not yet from the index.
+            if name.is_file() {
+                fs::copy(name, &target).map_err(Error::file(name))?;
+            }
+        }
+        let tests = self.tests.iter().map(|program| &program.file);
+        for program in tests.chain(&self.midspan) {
+            let Ok(name) = program.strip_prefix(&self.workspace) else {
+                continue;
+            };
+            let target = stage.join(name);
+            if let Some(parent) = target.parent() {
+                fs::create_dir_all(parent).map_err(Error::file(parent))?;
+            }
+            output(Command::new("strip").arg("-o").arg(&target).arg(program))?;
+            digest.update(fs::read(&target).map_err(Error::file(&target))?);
+        }
+        self.digest = digest.finalize()[..8]
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        let _ = fs::remove_file(&self.disk);
+        output(
+            Command::new("mke2fs")
+                .args(["-q", "-t", "ext4", "-E", "root_owner=0:0", "-d"])
+                .args([&stage, &self.disk])
+                .arg("3G"),
+        )?;
+        fs::remove_dir_all(&stage).map_err(Error::file(&stage))
+    }
+}

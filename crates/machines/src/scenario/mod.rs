@@ -1,0 +1,155 @@
+//! Scenarios: Midspan as a service of systemd on a whole machine.
+
+mod power;
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::machine::{Broken, Done, Machine, Parts};
+use crate::programs::Programs;
+
+/// Functions that the scripts use.
+const PRELUDE: &str = include_str!("prelude.sh");
+
+/// The result of a command, or why it has none.
+pub type Ended = Result<Done, Broken>;
+
+/// A scenario with a machine of its own.
+#[derive(Debug)]
+pub struct Scenario {
+    /// The name.
+    pub name: &'static str,
+    /// Further arguments of the kernel.
+    pub kernel_arguments: &'static str,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    /// A script that runs in the machine.
+    Script(&'static str),
+    /// What is done with the machine from outside.
+    Outside(fn(&mut Session<'_>) -> Result<Ended, Error>),
+}
+
+/// All scenarios.
+pub const ALL: &[Scenario] = &[
+    script("gateway", include_str!("gateway.sh")),
+    script("watchdog", include_str!("watchdog.sh")),
+    outside("power-cut-while-reloading", power::while_reloading),
+    outside("power-cut-while-writing", power::while_writing),
+    Scenario {
+        kernel_arguments: "ipv6.disable=1",
+        ..script("without-ipv6", include_str!("without_ipv6.sh"))
+    },
+    script("vrf", include_str!("vrf.sh")),
+    script("memory", include_str!("memory.sh")),
+    script("disciplines", include_str!("disciplines.sh")),
+    script("wireguard", include_str!("wireguard.sh")),
+    script("conformance", include_str!("conformance.sh")),
+];
+
+const fn script(name: &'static str, text: &'static str) -> Scenario {
+    Scenario {
+        name,
+        kernel_arguments: "",
+        work: Work::Script(text),
+    }
+}
+
+const fn outside(
+    name: &'static str,
+    work: fn(&mut Session<'_>) -> Result<Ended, Error>,
+) -> Scenario {
+    Scenario {
+        name,
+        kernel_arguments: "",
+        work: Work::Outside(work),
+    }
+}
+
+/// A machine that can lose its power and start again, and the scripts' functions.
+#[derive(Debug)]
+pub struct Session<'a> {
+    machine: Option<Machine>,
+    parts: Parts<'a>,
+    programs: &'a Programs,
+    limit: Duration,
+}
+
+impl Session<'_> {
+    /// Runs a script in the machine, with the functions of all scripts.
+    pub fn run(&mut self, script: &str) -> Result<Ended, Error> {
+        let command = self.with_prelude(script);
+        let limit = self.limit;
+        Ok(self.machine()?.run(&command, limit))
+    }
+
+    /// Begins a script whose end is not waited for.
+    pub fn begin(&mut self, script: &str) -> Result<(), Error> {
+        let command = self.with_prelude(script);
+        self.machine()?.send(&command)
+    }
+
+    /// Ends the machine as without power. The next use starts it with what its disk has.
+    pub fn cut_power(&mut self) {
+        if let Some(machine) = self.machine.take() {
+            machine.cut_power();
+        }
+    }
+
+    /// The kernel's release.
+    pub fn kernel(&mut self) -> Result<String, Error> {
+        Ok(self.machine()?.kernel.clone())
+    }
+
+    fn machine(&mut self) -> Result<&mut Machine, Error> {
+        let machine = match self.machine.take() {
+            Some(running) => running,
+            None => Machine::start(&self.parts)?,
+        };
+        Ok(self.machine.insert(machine))
+    }
+
+    fn with_prelude(&self, script: &str) -> String {
+        format!(
+            "WORKSPACE='{}' MIDSPAN='{}'\n{PRELUDE}\n{script}",
+            self.programs.workspace.display(),
+            self.programs
+                .midspan
+                .as_deref()
+                .unwrap_or(Path::new("/bin/false"))
+                .display()
+        )
+    }
+}
+
+impl Scenario {
+    /// A new machine for it.
+    pub fn session<'a>(
+        &self,
+        parts: &Parts<'a>,
+        programs: &'a Programs,
+        limit: Duration,
+    ) -> Result<Session<'a>, Error> {
+        let parts = Parts {
+            kernel_arguments: self.kernel_arguments,
+            ..parts.clone()
+        };
+        Ok(Session {
+            machine: Some(Machine::new(&parts)?),
+            parts,
+            programs,
+            limit,
+        })
+    }
+
+    /// Plays it.
+    pub fn play(&self, session: &mut Session<'_>) -> Result<Ended, Error> {
+        match self.work {
+            Work::Script(text) => session.run(text),
+            Work::Outside(work) => work(session),
+        }
+    }
+}

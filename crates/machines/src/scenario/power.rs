@@ -1,0 +1,56 @@
+//! The power fails while Midspan changes something, and comes back.
+
+use std::thread;
+use std::time::Duration;
+
+use super::{Ended, Session};
+use crate::error::Error;
+
+/// How long what is to be interrupted runs before the power fails, in seconds.
+const CUTS: [u64; 3] = [5, 9, 14];
+
+/// The service, and the disk has all that was written.
+const SET_UP: &str = "network; gateway | install_service; start; intercepts; sync";
+/// After the power is back: systemd starts Midspan, which works, and complains about no file.
+const CHECK: &str = "network
+    wait_until systemctl is-active midspan
+    midspan status
+    if journalctl --boot --unit midspan --no-pager | grep --ignore-case 'error'; then fail 'an error'; fi
+    midspan bypass off
+    intercepts
+    download
+    sync";
+
+/// Reloads, one after the other.
+pub fn while_reloading(session: &mut Session<'_>) -> Result<Ended, Error> {
+    let changes = "for number in $(seq 10000); do
+            gateway | sed \"s/^policy/except_ports = [$number]\\n&/\" >/etc/midspan/midspan.toml.new
+            mv /etc/midspan/midspan.toml.new /etc/midspan/midspan.toml
+            systemctl reload midspan
+        done";
+    let found = "finding 'power cut while reloading' 'starts by itself, and intercepts'";
+    interrupted(session, changes, found)
+}
+
+/// What is bypassed is written to the disk at each command.
+pub fn while_writing(session: &mut Session<'_>) -> Result<Ended, Error> {
+    let changes = "for number in $(seq 10000); do
+            midspan bypass on \"192.0.2.$((number % 250))\"
+        done";
+    let found = "finding 'power cut while state is written' 'starts by itself, and intercepts'";
+    interrupted(session, changes, found)
+}
+
+fn interrupted(session: &mut Session<'_>, changes: &str, found: &str) -> Result<Ended, Error> {
+    let mut last = session.run(SET_UP)?;
+    for seconds in CUTS {
+        if !matches!(&last, Ok(done) if done.status == 0) {
+            return Ok(last);
+        }
+        session.begin(changes)?;
+        thread::sleep(Duration::from_secs(seconds));
+        session.cut_power();
+        last = session.run(&format!("{CHECK}\n{found}"))?;
+    }
+    Ok(last)
+}

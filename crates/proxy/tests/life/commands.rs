@@ -359,11 +359,11 @@ fn kicked_sessions_are_reset() {
     }
     is_reset(&mut talking);
     // New connections are accepted as before; a number selects a single session.
+    // Sessions are numbered from 1, in the order in which they begin.
     let mut goes = open(2);
-    let mut other = open(2);
     passes(&mut goes);
+    let mut other = open(2);
     passes(&mut other);
-    // Sessions are numbered from 1, in the order in which they were accepted.
     let kicked = kick("6").kicked.unwrap();
     assert_eq!((kicked.sessions, kicked.negotiations), (1, 0));
     is_reset(&mut goes.0);

@@ -2,9 +2,10 @@
 //!
 //! With early demultiplexing, the kernel looks for a packet's socket before it routes the packet
 //! (for IPv6 too), and does not forward a packet that has a socket. A client may use its port again
-//! within a minute after its last connection to the same server. The socket of that connection
-//! still waits, and the client's SYN would not be forwarded. Routers gain by switching early
-//! demultiplexing off; see the kernel's `ip-sysctl`.
+//! within a minute after its last connection to the same server, for a connection that passes
+//! untouched. The server leg of the last connection may still be in TIME-WAIT, and the server's
+//! packets would not be forwarded. (The client leg's socket makes room; see `port_reuse`.) Routers
+//! gain by switching early demultiplexing off; see the kernel's `ip-sysctl`.
 
 use std::fs;
 
@@ -38,7 +39,7 @@ impl EarlyDemux {
     }
 
     /// Whether the parameter is on now.
-    pub fn is_on() -> bool {
+    fn is_on() -> bool {
         fs::read_to_string(FILE).is_ok_and(|text| text.trim() != "0")
     }
 
@@ -66,7 +67,8 @@ impl EarlyDemux {
     }
 }
 
-/// If writing fails, rules make up for it (`Machine::early_demux`).
+/// If writing fails, only connections that pass untouched can be concerned: a socket of a server
+/// leg in TIME-WAIT hinders them.
 fn write(value: &str) {
     let _ = fs::write(FILE, value);
 }

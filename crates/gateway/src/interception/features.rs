@@ -3,6 +3,7 @@
 use std::io;
 
 use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
+use super::port_reuse::ReusePorts;
 use super::rules::{self, Machine, QueueMethod};
 use super::{local_delivery, queue_target, timeouts};
 use midspan_linux::netlink::Netlink;
@@ -178,7 +179,7 @@ fn whole(numbers: &InterceptionNumbers) -> Result<String, String> {
     };
     let machine = Machine {
         queue: QueueMethod::Target,
-        early_demux: true,
+        reuse_ports: ReusePorts::EXAMPLE,
         early_demux_was: true,
     };
     nftables::apply(&rules::ruleset(&plan, &marks, machine, true))

@@ -31,6 +31,7 @@ mod left_alone;
 mod local_delivery;
 pub(crate) mod own_tables;
 mod plan;
+mod port_reuse;
 pub mod probe;
 pub(crate) mod queue_target;
 pub(crate) mod rules;
@@ -62,6 +63,7 @@ use midspan_linux::nftables::RulesetWatch;
 use midspan_linux::nftables::{self, NftablesError};
 use midspan_linux::route_watch::RouteWatch;
 use midspan_linux::routing::usable_families;
+use port_reuse::{ReusePorts, ReuseSockets};
 use probe::Probe;
 use rules::{Machine, QueueMethod};
 use rustix::io::Errno;
@@ -134,7 +136,7 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
     let method = queue_method(plan)?;
     let machine = Machine {
         queue: method,
-        early_demux: false,
+        reuse_ports: ReusePorts::EXAMPLE,
         early_demux_was: true,
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
@@ -187,6 +189,7 @@ pub struct Interception {
     marks: Marks,
     method: QueueMethod,
     early_demux: EarlyDemux,
+    reuse_sockets: ReuseSockets,
     taking: bool,
     /// Whether IPv6 is switched on, so that IPv6 connections can be routed to this machine.
     has_ipv6: bool,
@@ -247,6 +250,7 @@ impl Interception {
                 true => EarlyDemux::read(),
                 false => EarlyDemux::leave(),
             },
+            reuse_sockets: ReuseSockets::default(),
             taking: false,
             has_ipv6: has_ipv6(),
             netlink,
@@ -348,7 +352,7 @@ impl Interception {
     fn machine(&self) -> Machine {
         Machine {
             queue: self.method,
-            early_demux: EarlyDemux::is_on(),
+            reuse_ports: self.reuse_sockets.ports(),
             early_demux_was: self.early_demux.was_on(),
         }
     }
@@ -464,6 +468,7 @@ impl Interception {
     fn put_rules(&mut self) -> Result<(), InterceptionError> {
         // If a step fails, the next refresh tries again.
         self.as_put.forget();
+        self.reuse_sockets.open_missing();
         let mut plan = self.plan.clone();
         if !self.has_ipv6 {
             plan.leave_out_ipv6();

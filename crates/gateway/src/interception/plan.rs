@@ -109,6 +109,12 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Whether IPv4 connections are intercepted.
+    #[must_use]
+    pub fn takes_ipv4(&self) -> bool {
+        (self.selections.iter()).any(|selection| selection.ipv4_port.is_some())
+    }
+
     /// Whether IPv6 connections are intercepted.
     #[must_use]
     pub fn takes_ipv6(&self) -> bool {

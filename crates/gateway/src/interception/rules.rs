@@ -9,6 +9,7 @@ use super::bypass::Bypass;
 use super::left_alone;
 use super::own_tables::{self, Parameter};
 use super::plan::{Marks, Plan, Selection};
+use super::port_reuse::ReusePorts;
 
 /// Before connection tracking (-200), because the chain sets the zone, and after defragmentation
 /// (-400).
@@ -61,10 +62,8 @@ pub enum QueueMethod {
 pub struct Machine {
     /// How the rules put SYNs into the queue.
     pub queue: QueueMethod,
-    /// The kernel looks for a socket before it routes a packet (`net.ipv4.tcp_early_demux`). It
-    /// then does not forward a SYN if the socket of an earlier connection with the same addresses
-    /// is in TIME-WAIT.
-    pub early_demux: bool,
+    /// The ports whose sockets make `tproxy` remove a socket in TIME-WAIT.
+    pub reuse_ports: ReusePorts,
     /// Whether early demultiplexing was on before Midspan switched it off. The table contains this
     /// value for the next run.
     pub early_demux_was: bool,
@@ -77,7 +76,7 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     let rules = Rules {
         plan,
         marks,
-        early_demux: machine.early_demux,
+        reuse_ports: machine.reuse_ports,
     };
     let mut text = removal(table);
     // Writing to a string does not fail.
@@ -187,7 +186,7 @@ impl Display for Chain {
 struct Rules<'a> {
     plan: &'a Plan,
     marks: &'a Marks,
-    early_demux: bool,
+    reuse_ports: ReusePorts,
 }
 
 impl Rules<'_> {
@@ -255,24 +254,28 @@ impl Rules<'_> {
     /// A SYN with the addresses of a socket that exists.
     fn syn_for_socket(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
-        // The client has lost the connection, and detects from the answer that Midspan still has
-        // it.
-        let chain = Chain::regular("syn_for_socket").rule(format!("{client} goto client_leg"));
-        if !self.early_demux {
-            return chain;
-        }
-        // The kernel would drop the SYN when it is forwarded. `tproxy` ends the old socket, so that
-        // the client's next SYN succeeds.
-        let chain = chain.rules(not_a_whole_socket());
-        let ports = self.plan.selections.iter();
-        let four = ports.clone().find_map(|selection| selection.ipv4_port);
-        let six = ports.clone().find_map(|selection| selection.ipv6_port);
-        chain
-            .rules(four.map(|port| {
-                format!("meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} drop")
+        // A kernel may lack `tproxy` for a family that is not intercepted.
+        let ports = self.reuse_ports;
+        let ipv4 = ports.ipv4.filter(|_| self.plan.takes_ipv4());
+        let ipv6 = ports.ipv6.filter(|_| self.plan.takes_ipv6());
+        Chain::regular("syn_for_socket")
+            // The client has lost the connection, and detects from the answer that Midspan still
+            // has it.
+            .rule(format!("{client} goto client_leg"))
+            .rules(not_a_whole_socket())
+            // These rules remove a socket in TIME-WAIT, and end there: the SYN opens a new
+            // connection, which may pass untouched. A half-open socket gets the SYN, and repeats
+            // its answer (see `port_reuse`).
+            .rules(ipv4.map(|port| {
+                format!(
+                    "meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} \
+                     goto client_leg"
+                )
             }))
-            .rules(six.map(|port| {
-                format!("meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} drop")
+            .rules(ipv6.map(|port| {
+                format!(
+                    "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} goto client_leg"
+                )
             }))
     }
 
@@ -322,9 +325,15 @@ impl Rules<'_> {
 
     fn server_leg(&self) -> Chain {
         let server = self.socket_is_marked(self.server_leg_marks());
+        let zone = self.plan.numbers.server_zone();
         Chain::regular("server_leg")
             .rule(format!("{server} goto to_this_machine"))
             .rules(not_a_whole_socket())
+            // The socket is in TIME-WAIT, and the client has used its port again for a connection
+            // that passes untouched.
+            .rule(format!(
+                "ct direction reply ct original zone != {zone} return"
+            ))
             .rule("goto to_this_machine")
     }
 

@@ -5,8 +5,14 @@ use std::collections::BTreeSet;
 use midspan_linux::nftables::{self, NftablesError};
 
 use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
+use super::port_reuse::ReusePorts;
 use super::rules::{Machine, QueueMethod, ruleset};
 use crate::initial_window::MarkField;
+
+const REUSE_PORTS: ReusePorts = ReusePorts {
+    ipv4: Some(3333),
+    ipv6: Some(4444),
+};
 
 fn plan() -> Plan {
     Plan {
@@ -54,7 +60,7 @@ fn text(method: QueueMethod, taking: bool) -> String {
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
         queue: method,
-        early_demux: false,
+        reuse_ports: REUSE_PORTS,
         early_demux_was: true,
     };
     ruleset(&plan, &marks, machine, taking)
@@ -188,7 +194,7 @@ fn quic_is_rejected_only_where_its_tcp_would_be_intercepted() {
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
         queue: QueueMethod::Statement,
-        early_demux: false,
+        reuse_ports: REUSE_PORTS,
         early_demux_was: true,
     };
     let text = |taking| ruleset(&plan, &marks, machine, taking);
@@ -242,27 +248,28 @@ fn zones_are_for_our_sockets_only() {
 }
 
 #[test]
-fn with_early_demux_an_old_socket_makes_room() {
-    let plan = plan();
+fn a_socket_in_time_wait_makes_room_for_a_new_connection() {
+    let mut plan = plan();
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
-    let text = |early_demux| {
-        let machine = Machine {
-            queue: QueueMethod::Statement,
-            early_demux,
-            early_demux_was: true,
-        };
-        chain(&ruleset(&plan, &marks, machine, true), "syn_for_socket")
+    let machine = Machine {
+        queue: QueueMethod::Statement,
+        reuse_ports: REUSE_PORTS,
+        early_demux_was: true,
     };
-    assert_eq!(text(false).len(), 1);
+    let text = |plan: &Plan| chain(&ruleset(plan, &marks, machine, true), "syn_for_socket");
+    let both = text(&plan);
     assert_eq!(
-        text(true)[1..],
+        both[1..],
         [
             "socket wildcard 0 return",
             "socket wildcard 1 return",
-            "meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:1234 drop",
-            "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:2345 drop",
+            "meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:3333 goto client_leg",
+            "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:4444 goto client_leg",
         ]
     );
+    // The kernel may lack `tproxy` for IPv6.
+    plan.leave_out_ipv6();
+    assert_eq!(text(&plan), both[..4]);
 }
 
 #[test]
@@ -291,7 +298,7 @@ fn what_is_bypassed_is_asked_first() {
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
         queue: QueueMethod::Statement,
-        early_demux: false,
+        reuse_ports: REUSE_PORTS,
         early_demux_was: false,
     };
     let text = ruleset(&plan, &marks, machine, true);
@@ -317,7 +324,7 @@ fn connections_of_a_listener_that_has_gone_go_on() {
     let marks = Marks::with_slots(plan.numbers.marks, &[], 1).unwrap();
     let machine = Machine {
         queue: QueueMethod::Statement,
-        early_demux: false,
+        reuse_ports: REUSE_PORTS,
         early_demux_was: false,
     };
     let text = ruleset(&plan, &marks, machine, true);
@@ -356,7 +363,7 @@ fn a_syn_for_another_window_goes_to_other_sockets() {
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
         queue: QueueMethod::Statement,
-        early_demux: false,
+        reuse_ports: REUSE_PORTS,
         early_demux_was: true,
     };
     let text = ruleset(&plan, &marks, machine, true);

@@ -129,8 +129,8 @@ fn early_demux() -> Finding {
         Some(_) if is_writable(NAME) => Finding::ok(check, "on; switched off while Midspan runs"),
         Some(_) => Finding::warning(
             check,
-            "on, and not to be changed by this process: a client that uses a port again at once \
-             may wait for a second",
+            "on, and not to be changed by this process: a client that uses a port again for a \
+             connection that passes untouched may wait for a minute",
             format!("sysctl -w {NAME}=0"),
         ),
         None => Finding::ok(check, "not known to this kernel"),

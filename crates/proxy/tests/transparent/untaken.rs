@@ -1,8 +1,10 @@
 //! Connections that Midspan does not intercept, or that the host refuses.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
+
+use midspan_proxy::command::Request;
 
 use crate::support::*;
 
@@ -129,6 +131,67 @@ fn a_syn_under_way_goes_on() {
     assert_eq!(network.taken(PORT), 0);
     echoes(&mut near, &mut far);
     midspan.stop();
+}
+
+/// A client uses its port again within a minute, for a connection that passes untouched. The socket
+/// of its last connection is in TIME-WAIT at the gateway: that of the client leg if the server has
+/// closed first, that of the server leg if the client has.
+#[kernel_test]
+fn a_port_is_used_again_for_a_connection_that_passes() {
+    for (number, translating) in [false, true].into_iter().enumerate() {
+        let network = Network::new();
+        let gateway = &network.gateway;
+        if translating {
+            rules(gateway, STRICT);
+        }
+        let listener = network.listen(PORT);
+        let midspan = Midspan::ready(gateway, TRANSPARENT);
+        let waiting = || output(gateway, "ss", &["-Htan", "state", "time-wait"]);
+        for (server, client) in BOTH {
+            for (ends, server_closes) in [(0, true), (1, false)] {
+                let own = 4242 + 10 * number as u16 + ends;
+                let connect = || {
+                    let socket = socket(&network.client, server);
+                    socket.set_reuse_address(true).unwrap();
+                    let own = SocketAddr::new(client.parse().unwrap(), own);
+                    socket.bind(&own.into()).unwrap();
+                    let address = SocketAddr::new(server.parse().unwrap(), PORT);
+                    socket.connect_timeout(&address.into(), LIMIT).unwrap();
+                    let (far, _) = accept(&listener);
+                    (bounded(TcpStream::from(socket)), far)
+                };
+                let (mut near, mut far) = connect();
+                echoes(&mut near, &mut far);
+                assert_eq!(network.taken(PORT), 1);
+                let before = waiting().lines().count();
+                let (first, second) = match server_closes {
+                    true => (&mut far, &mut near),
+                    false => (&mut near, &mut far),
+                };
+                first.shutdown(Shutdown::Write).unwrap();
+                assert_eq!(second.read(&mut [0; 1]).unwrap(), 0);
+                second.shutdown(Shutdown::Write).unwrap();
+                wait_until("a socket waits", || waiting().lines().count() > before);
+                // The client's own socket would wait, too, if the client closed it without a reset.
+                abort(near);
+                drop(far);
+                for bypass in [true, false] {
+                    let prefix = None;
+                    let request = match bypass {
+                        true => Request::BypassOn { prefix },
+                        false => Request::BypassOff { prefix },
+                    };
+                    assert!(midspan.ask(&request).ok);
+                    let (mut near, mut far) = connect();
+                    echoes(&mut near, &mut far);
+                    assert_eq!(network.taken(PORT), usize::from(!bypass));
+                    abort(near);
+                    wait_until("closed", || network.taken(PORT) == 0);
+                }
+            }
+        }
+        midspan.stop();
+    }
 }
 
 /// The client connects to one address, and the gateway's NAT changes it to another.

@@ -12,6 +12,7 @@ mod watch;
 use std::collections::BTreeMap;
 use std::io;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,9 @@ pub enum NftablesError {
 /// # Errors
 /// See [`NftablesError`].
 pub fn apply(ruleset: &str) -> Result<(), NftablesError> {
-    succeed("set rules", &run(&["-f", "-"], ruleset)?)
+    succeed("set rules", &run(&["-f", "-"], ruleset)?)?;
+    APPLIED.store(true, Ordering::Relaxed);
+    Ok(())
 }
 
 /// Checks whether the kernel would accept a ruleset; changes nothing.
@@ -233,8 +236,12 @@ fn succeed(action: &'static str, output: &Output) -> Result<(), NftablesError> {
 
 /// Time limit of `nft`. Usually it needs some hundredths of a second.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Time limit for listing everything, which may be much.
+/// Time limit for listing everything, which may be much, and for all calls until one has succeeded:
+/// the kernel loads its modules at the first rules, and a slow machine needs seconds for them.
 const LONG_LIMIT: Duration = Duration::from_secs(30);
+
+/// Whether a ruleset has been put in force.
+static APPLIED: AtomicBool = AtomicBool::new(false);
 
 /// After a program exceeded its limit, no other is started for this time, because the caller has
 /// other work than to wait for such programs.
@@ -244,7 +251,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 static LATE: Mutex<Option<Instant>> = Mutex::new(None);
 
 fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
-    let limit = match arguments.contains(&"ruleset") {
+    let is_first = !APPLIED.load(Ordering::Relaxed);
+    let limit = match is_first || arguments.contains(&"ruleset") {
         true => LONG_LIMIT,
         false => LIMIT,
     };

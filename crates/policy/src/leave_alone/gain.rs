@@ -1,12 +1,15 @@
 //! Routes on which splitting does not help, found by measurement.
 //!
-//! There are two signs, each for one [`Route`] (one client, one network of servers), so that no
+//! There are three signs, each for one [`Route`] (one client, one network of servers), so that no
 //! client can switch the proxy off for another:
 //!
 //! - *Nothing to gain*: in each of [`STREAK`] sessions in a row that carried [`EVIDENCE`] or more,
 //!   the server's leg took a negligible part of the round trip, the client's leg was short, and
 //!   neither lost a segment. Without a leg to shorten and without loss, splitting improves nothing;
 //!   only on a long leg may a split session still start faster.
+//! - *Both legs are short*: in each of [`STREAK_SHORT`] sessions in a row that carried
+//!   [`EVIDENCE_SHORT`] or more, both legs had a round trip of less than [`SHORT`], as in a LAN, and
+//!   neither lost a segment. On such a path the second TCP only costs processor time.
 //! - *No gain seen*: of flows of [`EVIDENCE`] or more, the median goodput of the latest split ones
 //!   is no better than that of the latest ones that were not split (the *control group*), with at
 //!   least [`COMPARED`] flows each.
@@ -26,6 +29,14 @@ use crate::{LegSample, Request};
 const EVIDENCE: u64 = 100_000;
 /// This many sessions in a row without anything to gain are needed.
 const STREAK: u8 = 8;
+/// A session between short legs is evidence if it carried this many bytes. The legs of the emulated
+/// LAN that `midspan lab lan` measures then pass untouched from the third transfer of 1 MB on. A path
+/// that loses 1 % of its segments carries so much without loss in one of 1,000 sessions.
+const EVIDENCE_SHORT: u64 = 1_000_000;
+/// This many sessions in a row between short legs are needed.
+const STREAK_SHORT: u8 = 2;
+/// A leg with a shorter round trip is short.
+const SHORT: TimeSpan = TimeSpan::from_milliseconds(2);
 /// A leg is negligible if its round trip is at most 1/`NEGLIGIBLE` of the other leg's.
 const NEGLIGIBLE: u64 = 20;
 /// Least number of flows of each kind (split, direct) for a comparison.
@@ -78,6 +89,8 @@ struct Recent {
 struct Evidence {
     /// Sessions in a row in which there was nothing to gain.
     streak: u8,
+    /// Sessions in a row in which both legs were short.
+    short_streak: u8,
     /// Goodputs of split flows, and of direct ones.
     recent: [Recent; 2],
 }
@@ -106,6 +119,13 @@ impl Gains {
             true => evidence.streak.saturating_add(1),
             false => 0,
         };
+        match has_short_legs(client, server) {
+            true if bytes >= EVIDENCE_SHORT => {
+                evidence.short_streak = evidence.short_streak.saturating_add(1);
+            }
+            true => {}
+            false => evidence.short_streak = 0,
+        }
         if let Some(goodput) = goodput {
             evidence.recent[SPLIT].note(goodput, RECENT);
         }
@@ -181,7 +201,8 @@ impl Gains {
         let [split, direct] = &evidence.recent;
         let is_compared = split.goodputs.len() >= COMPARED && direct.goodputs.len() >= COMPARED;
         let has_no_gain = is_compared && split.median() <= direct.median();
-        if evidence.streak < STREAK && !has_no_gain {
+        let has_streak = evidence.streak >= STREAK || evidence.short_streak >= STREAK_SHORT;
+        if !has_streak && !has_no_gain {
             return;
         }
         *evidence = Evidence::default();
@@ -209,16 +230,25 @@ impl Recent {
 }
 
 fn has_nothing_to_gain(client: &LegSample, server: &LegSample) -> bool {
-    let times = (
-        client.minimum_round_trip_time,
-        server.minimum_round_trip_time,
-    );
-    let (Some(near), Some(far)) = times else {
+    let Some((near, far)) = round_trips_without_loss(client, server) else {
         return false;
     };
-    let is_negligible = far.nanoseconds().saturating_mul(NEGLIGIBLE) <= near.nanoseconds();
+    far.nanoseconds().saturating_mul(NEGLIGIBLE) <= near.nanoseconds() && near < LONG
+}
+
+fn has_short_legs(client: &LegSample, server: &LegSample) -> bool {
+    round_trips_without_loss(client, server).is_some_and(|(near, far)| near < SHORT && far < SHORT)
+}
+
+/// The smallest round trip of each leg, if no segment was lost.
+fn round_trips_without_loss(
+    client: &LegSample,
+    server: &LegSample,
+) -> Option<(TimeSpan, TimeSpan)> {
     let lost = client.segments_retransmitted + server.segments_retransmitted;
-    is_negligible && near < LONG && lost == 0
+    let near = client.minimum_round_trip_time?;
+    let far = server.minimum_round_trip_time?;
+    (lost == 0).then_some((near, far))
 }
 
 #[cfg(test)]
@@ -264,6 +294,34 @@ mod tests {
         assert_eq!(found(&leg(40_000, 0), &leg(1_000, 0)), none);
         assert_eq!(found(&leg(20_000, 1), &leg(1_000, 0)), none);
         assert_eq!(found(&leg(20_000, 0), &leg(1_000, 1)), none);
+    }
+
+    #[test]
+    fn a_path_of_two_short_legs_is_left_alone_from_the_third_large_session() {
+        assert_eq!(
+            found(&leg(1_999, 0), &leg(1_999, 0))[..4],
+            [2, 4, 6, 8],
+            "each time the evidence begins anew"
+        );
+        let none: [usize; 0] = [];
+        assert_eq!(found(&leg(2_000, 0), &leg(1_000, 0)), none);
+        assert_eq!(found(&leg(1_000, 0), &leg(2_000, 0)), none);
+        assert_eq!(found(&leg(1_000, 1), &leg(1_000, 0)), none);
+        // A short session is no evidence, for or against; a short session with a loss is.
+        let mut gains = Gains::default();
+        let mut note = |bytes: u64, lost: u32| {
+            let client = LegSample {
+                bytes_acknowledged: ByteSize::from_bytes(bytes),
+                ..leg(1_000, lost)
+            };
+            gains.note_split(&request(1), &client, &leg(1_000, 0), second());
+            gains.take_found(9).len()
+        };
+        assert_eq!(
+            [note(1_000_000, 0), note(200_000, 1), note(1_000_000, 0)],
+            [0; 3]
+        );
+        assert_eq!([note(999_999, 0), note(1_000_000, 0)], [0, 1]);
     }
 
     #[test]

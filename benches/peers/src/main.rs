@@ -10,10 +10,12 @@
 //! | [`peer`] | the programs on the gateway: none, Midspan, HAProxy, nginx |
 //! | [`server`], [`load`] | the servers and the clients |
 //! | [`usage`] | CPU time and memory of the peer's processes |
+//! | [`accounting`] | where the time of all cores goes while connections are opened |
 //! | [`run`] | one run: start, load, read |
 //! | [`rounds`] | rounds, their order, and how they are resumed |
 //! | [`verdict`] | medians, paired ratios, bounds |
 
+mod accounting;
 mod load;
 mod network;
 mod peer;

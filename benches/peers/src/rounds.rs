@@ -7,6 +7,7 @@ use indicatif::ProgressBar;
 use midspan_records::{RunKey, RunKind, Store};
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::Account;
 use crate::network::Network;
 use crate::peer::Peer;
 use crate::run::{MANY_FLOWS, Value, measure as measure_once};
@@ -22,6 +23,8 @@ pub struct Run {
     pub peer: Peer,
     /// The measured values.
     pub values: Vec<Value>,
+    /// Where the time went while connections were opened.
+    pub accounts: Vec<Account>,
     /// Duration of the run, in seconds.
     pub seconds: f64,
 }
@@ -29,7 +32,7 @@ pub struct Run {
 /// The stored runs. Increase the version if the meaning of a [`Value`] changes.
 const RUNS: RunKind = RunKind {
     name: "peers",
-    version: 1,
+    version: 2,
     before: Some("{\"round\":"),
 };
 
@@ -83,12 +86,13 @@ fn run(peer: Peer, round: usize, places: &Places, arguments: &Arguments) -> Resu
     let (network, services) = places.get(&peer).ok_or("a peer without a network")?;
     let start = Instant::now();
     let memory = has_memory(round, arguments);
-    let values = measure_once(peer, network, services, arguments, memory)
+    let measured = measure_once(peer, network, services, arguments, memory)
         .map_err(|failure| format!("{}: {failure}", peer.name()))?;
     Ok(Run {
         round,
         peer,
-        values,
+        values: measured.values,
+        accounts: measured.accounts,
         seconds: start.elapsed().as_secs_f64(),
     })
 }

@@ -6,6 +6,7 @@ use midspan_records::statistics::quantile;
 use midspan_testbed::program::Program;
 use serde::{Deserialize, Serialize};
 
+use crate::accounting::{Account, Reading};
 use crate::network::Network;
 use crate::peer::Peer;
 use crate::server::{ECHO, HOLD, SINK, Services};
@@ -47,6 +48,15 @@ pub enum Quantity {
 /// One measured value.
 pub type Value = (Quantity, f64);
 
+/// The results of one run.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The measured quantities.
+    pub values: Vec<Value>,
+    /// Where the time went while connections were opened.
+    pub accounts: Vec<Account>,
+}
+
 /// Measures `peer` once; if `memory`, also the memory of idle sessions.
 pub fn measure(
     peer: Peer,
@@ -54,7 +64,7 @@ pub fn measure(
     services: &Services,
     arguments: &Arguments,
     memory: bool,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Measured, Failure> {
     let folder = tempfile::tempdir()?;
     let program = peer.start(network, arguments, folder.path())?;
     let process = program.as_ref().map(Program::id);
@@ -79,12 +89,14 @@ pub fn measure(
     let target = peer.target(ECHO);
     let clients = arguments.clients;
     load::connections(&network.client, target, clients, WARM_UP).map_err(during("connections"))?;
+    let accounts_before = Reading::now(process, network)?;
     let before = cpu();
     let span = Duration::from_secs_f64(arguments.connection_seconds);
     let made =
         load::connections(&network.client, target, clients, span).map_err(during("connections"))?;
     let spent = (cpu() - before).as_secs_f64();
     let count = made.set_up.len() as f64;
+    let accounts = Reading::now(process, network)?.since(&accounts_before, count.max(1.0));
     let quantile = |fraction| quantile(&made.set_up, fraction).ok_or("no connections");
     values.push((Quantity::Connections, count / made.elapsed));
     values.push((Quantity::ConnectionCpu, spent / count));
@@ -106,7 +118,7 @@ pub fn measure(
         drop((warm, idle));
         values.push((Quantity::IdleMemory, growth as f64 / sessions as f64));
     }
-    Ok(values)
+    Ok(Measured { values, accounts })
 }
 
 fn during(what: &str) -> impl Fn(Failure) -> Failure {

@@ -9,6 +9,7 @@ use rustix::net::RecvFlags;
 use socket2::{Domain, Socket, Type};
 
 use crate::Failure;
+use crate::accounting::SERVER;
 
 /// Port of the service that answers every byte with a byte.
 pub const ECHO: u16 = 7;
@@ -93,13 +94,16 @@ fn serve(
     for _ in 0..threads {
         let listener = listener.try_clone()?;
         let handle = handle.clone();
-        std::thread::spawn(move || {
+        let serve = move || {
             while let Ok((stream, _)) = listener.accept() {
                 // The client of a failed connection reports the failure.
                 let _ = stream.set_nodelay(true);
                 let _ = handle(stream);
             }
-        });
+        };
+        std::thread::Builder::new()
+            .name(SERVER.to_owned())
+            .spawn(serve)?;
     }
     Ok(())
 }

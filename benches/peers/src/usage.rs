@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::Failure;
 
 /// The process and all its descendants.
-fn family(process: u32) -> Vec<u32> {
+pub fn family(process: u32) -> Vec<u32> {
     let mut all = vec![process];
     let mut next = 0;
     while let Some(&parent) = all.get(next) {
@@ -35,16 +35,24 @@ fn threads(process: u32) -> Vec<String> {
 
 /// CPU time of the processes so far, in the kernel and in user space.
 pub fn cpu_time(process: u32) -> Duration {
-    let mut nanoseconds = 0_u64;
+    let mut seconds = 0.0;
     for member in family(process) {
         for thread in threads(member) {
-            let file = format!("/proc/{member}/task/{thread}/schedstat");
-            let text = fs::read_to_string(file).unwrap_or_default();
-            let run: Option<u64> = text.split(' ').next().and_then(|run| run.parse().ok());
-            nanoseconds += run.unwrap_or(0);
+            let task = format!("/proc/{member}/task/{thread}");
+            seconds += schedule(&task).map_or(0.0, |(run, _)| run);
         }
     }
-    Duration::from_nanos(nanoseconds)
+    Duration::from_secs_f64(seconds)
+}
+
+/// For how many seconds a thread has run, and for how many it has waited for a core. `task` is its
+/// folder in `/proc`.
+pub fn schedule(task: &str) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(format!("{task}/schedstat")).ok()?;
+    let mut seconds = text
+        .split(' ')
+        .map(|field| field.parse::<u64>().ok().map(|it| it as f64 / 1e9));
+    Some((seconds.next()??, seconds.next()??))
 }
 
 /// Bytes of anonymous memory of the processes, without files and shared memory.

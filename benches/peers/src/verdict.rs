@@ -1,8 +1,11 @@
 //! Medians, paired ratios, and their bounds.
 
+use std::collections::BTreeSet;
+
 use midspan_records::{Bound, By, Record, Records, Spread};
 use midspan_report::{pivot, stdout_width};
 
+use crate::accounting::COUNT;
 use crate::peer::Peer;
 use crate::rounds::Run;
 use crate::run::Quantity;
@@ -165,6 +168,9 @@ impl Verdict {
                 }
             }
         }
+        for peer in Peer::ALL {
+            records.records.extend(accounts(runs, peer));
+        }
         for comparison in &COMPARISONS {
             if let Some(record) = ratio(runs, comparison) {
                 records.push(record);
@@ -190,6 +196,10 @@ impl Verdict {
         for (item, title) in [
             ("peers", "Each peer: median and 95 % interval"),
             (
+                "accounts",
+                "Where the time goes while connections are opened, per connection",
+            ),
+            (
                 "ratio",
                 "Ratios of the same round: median and 95 % interval",
             ),
@@ -210,6 +220,38 @@ impl Verdict {
         );
     }
 }
+
+/// The accounts of a peer: medians of all rounds. An account that is missing in a round is zero in
+/// that round.
+fn accounts(runs: &[Run], peer: Peer) -> Vec<Record> {
+    let runs: Vec<&Run> = runs.iter().filter(|run| run.peer == peer).collect();
+    let all = runs.iter().flat_map(|run| &run.accounts);
+    let names: BTreeSet<&str> = all.map(|(name, _)| name.as_str()).collect();
+    let record_of = |name: &str| {
+        let of_run = |run: &&Run| {
+            let found = run.accounts.iter().find(|(account, _)| account == name);
+            found.map_or(0.0, |(_, value)| *value)
+        };
+        let values: Vec<f64> = runs.iter().map(of_run).collect();
+        let spread = Spread::of(&values)?;
+        let unit = match name.starts_with(COUNT) {
+            true => "",
+            false => "s",
+        };
+        let is_notable = match unit {
+            "s" => spread.median >= LEAST_TIME,
+            _ => spread.median > 0.0,
+        };
+        is_notable.then(|| {
+            let record = record("accounts", name, peer.name(), unit, &spread);
+            record.with_note("per connection")
+        })
+    };
+    names.into_iter().filter_map(record_of).collect()
+}
+
+/// Accounts of less time per connection, in seconds, are left out.
+const LEAST_TIME: f64 = 0.2e-6;
 
 fn value(run: &Run, quantity: Quantity) -> Option<f64> {
     let found = run.values.iter().find(|(which, _)| *which == quantity);

@@ -14,7 +14,7 @@ use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::nftables;
 use midspan_testbed::network::{End, Link, Node};
 use midspan_testbed::program::{AS, Launch, Program};
-use midspan_testbed::testing::{exit_code, rules};
+use midspan_testbed::testing::{exit_code, rules, stop_process};
 use midspan_testbed::{KernelTests, kernel_test, kernel_tests};
 use midspan_thin::{
     PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
@@ -415,7 +415,7 @@ fn a_stopped_worker() {
     let stream = network.connect("10.1.0.1");
     thin.status_when("saved", |status| status.acks_saved > 10);
     let stopped = thin.worker();
-    kill_process(stopped, Signal::STOP).unwrap();
+    stop_process(stopped);
     finish(stream);
     finish(network.connect("fd01::1"));
     server.join().unwrap();

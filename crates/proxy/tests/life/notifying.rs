@@ -130,7 +130,7 @@ fn a_still_relay_is_not_vouched_for() {
     assert!(start.elapsed() >= Duration::from_millis(1_400));
     // The helper is alive, but its relay is stopped.
     let relay = pid(proxy.status().relay_pid);
-    kill_process(relay, Signal::STOP).unwrap();
+    stop_process(relay);
     let start = Instant::now();
     manager
         .socket

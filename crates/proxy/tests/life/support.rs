@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-pub use midspan_testbed::testing::{LIMIT, Midspan, connect, is_refused, wait_until};
+pub use midspan_testbed::testing::{LIMIT, Midspan, connect, is_refused, stop_process, wait_until};
 pub use midspan_testbed::{kernel_test, skip};
 use rustix::process::Pid;
 

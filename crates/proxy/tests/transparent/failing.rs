@@ -198,9 +198,7 @@ fn a_stopped_relay_fails_open() {
     // The relay is stopped for a moment: new connections pass, no data is lost, and the relay
     // continues.
     let relay = midspan.relay();
-    kill_process(relay, Signal::STOP).unwrap();
-    // Until all its threads are stopped.
-    std::thread::sleep(Duration::from_millis(50));
+    stop_process(relay);
     let start = Instant::now();
     let mut other = network.connect(SERVER, PORT).unwrap();
     let (mut served, _) = accept(&listener);
@@ -216,7 +214,7 @@ fn a_stopped_relay_fails_open() {
     network.wait_until_taken(&listener, SERVER, true, 1);
     echoes(&mut other, &mut served);
     // The relay is stopped and does not continue.
-    kill_process(relay, Signal::STOP).unwrap();
+    stop_process(relay);
     assert!(is_reset(&mut near) && is_reset(&mut far));
     echoes(&mut other, &mut served);
     untouched_within_a_second(&network, &listener);
@@ -242,10 +240,10 @@ fn stopped_together_they_go_on() {
     let (mut far, _) = accept(&listener);
     let (relay, helper) = (midspan.relay(), midspan.helper());
     for gap in [0, 10, 50, 1000] {
-        kill_process(relay, Signal::STOP).unwrap();
+        stop_process(relay);
         // The helper reads the relay's messages before it is stopped too.
         std::thread::sleep(Duration::from_millis(100));
-        kill_process(helper, Signal::STOP).unwrap();
+        stop_process(helper);
         std::thread::sleep(Duration::from_secs(3));
         kill_process(helper, Signal::CONT).unwrap();
         std::thread::sleep(Duration::from_millis(gap));

@@ -90,7 +90,7 @@ fn the_helper_keeps_up() {
         let share = 100.0 * used.as_secs_f64() / start.elapsed().as_secs_f64();
         let relay = midspan.relay();
         let changed = changes.load(Ordering::Relaxed);
-        kill_process(relay, Signal::STOP).unwrap();
+        stop_process(relay);
         let stopped = Instant::now();
         wait_until("passing", || midspan.status().state == "passing");
         let opened = stopped.elapsed();

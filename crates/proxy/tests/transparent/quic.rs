@@ -178,7 +178,7 @@ fn quic_passes_while_midspan_does_not_work() {
     let midspan = Midspan::ready(&network.gateway, &with(REJECT));
     assert!(is_rejected(&network, BOTH[0]));
     let relay = midspan.relay();
-    kill_process(relay, Signal::STOP).unwrap();
+    stop_process(relay);
     wait_until("a stopped relay is passed", || {
         let quic = Quic::between(&network, SERVER, CLIENT);
         quic.client.send(&[7; 100]).unwrap();
@@ -189,7 +189,7 @@ fn quic_passes_while_midspan_does_not_work() {
     kill_process(relay, Signal::CONT).unwrap();
     wait_until("it works again", || is_rejected(&network, BOTH[0]));
     // Nothing removes the rules.
-    kill_process(midspan.helper(), Signal::STOP).unwrap();
+    stop_process(midspan.helper());
     kill_process(relay, Signal::KILL).unwrap();
     kill_process(midspan.helper(), Signal::KILL).unwrap();
     wait_until("a dead relay is passed", || !is_rejected(&network, BOTH[0]));

@@ -60,7 +60,7 @@ fn nobody_reads_the_log() {
     network.unfilter();
     network.wait_until_taken(&listener, SERVER, true, 0);
     let relay = midspan.relay();
-    kill_process(relay, Signal::STOP).unwrap();
+    stop_process(relay);
     network.wait_until_taken(&listener, SERVER, false, 0);
     kill_process(relay, Signal::CONT).unwrap();
     network.wait_until_taken(&listener, SERVER, true, 0);

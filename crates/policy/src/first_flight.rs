@@ -14,7 +14,7 @@ use crate::InputPacing;
 use crate::initial_window::LEAST_WINDOW;
 
 /// Longest time over which a flight is spread while the path is unknown. It is the time that 64 KB,
-/// which most clients offer at first, take at about 20 Mbit/s.
+/// which most clients offer at first, take at about 25 Mbit/s (docs/policies.md).
 const LONGEST: TimeSpan = TimeSpan::from_milliseconds(20);
 
 /// A flight that would be spread over less than this is sent at once: timers are late by a large

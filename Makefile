@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -16,6 +16,7 @@ help:
 	@echo "make test    run all tests (under 30 minutes)"
 	@echo "make test-kernel  build the kernel tests once, run them REPEAT times, list those that needed a second try"
 	@echo "make test-monitoring  the board and the alerts of deploy/, with a real Prometheus and Alertmanager"
+	@echo "make test-page  the page of the admin listener in Chromium; skipped if Chromium or Node.js is missing"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
 	@echo "make lint    check format, lints, documentation, words of the lexicon, circles between modules"
@@ -90,6 +91,17 @@ test-monitoring: dependencies
 	@scripts/install-dependencies monitoring
 	$(as_namespace_root) cargo test --package midspan-proxy --test monitoring
 
+# Chromium, Node.js and npm are large, so they are not installed: without them, the test is skipped. The
+# versions are fixed, because newer rules of axe may find more.
+page_packages := playwright-core@1.65.1 axe-core@4.14.1
+
+test-page: dependencies
+	@mkdir -p target/page
+	@command -v npm >/dev/null || echo "npm is missing, so the packages of the test are not installed"
+	@! command -v npm >/dev/null || npm install --prefix target/page --no-save --no-audit --no-fund --silent $(page_packages) \
+		|| echo "npm cannot install $(page_packages)"
+	$(as_namespace_root) cargo test --package midspan-proxy --test page -- --nocapture
+
 soak: dependencies
 	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak --nocapture
 
@@ -99,8 +111,8 @@ still: dependencies
 lint: dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo clippy --package midspan --no-default-features -- -D warnings
-	cargo clippy --package midspan-proxy --test monitoring -- -D warnings
+	cargo clippy --package midspan --no-default-features --all-targets -- -D warnings
+	cargo clippy --package midspan-proxy --test monitoring --test page -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	scripts/check-text --self-test
 	scripts/check-text

@@ -35,6 +35,7 @@ fn run(file: &Path) -> Result<(), Failure> {
         configuration: file.into(),
         relay_arguments: [AS, "relay"].map(str::to_owned).to_vec(),
         ready: Some(std::io::stdout().as_fd().try_clone_to_owned()?),
+        log_level: None,
     })?)
 }
 

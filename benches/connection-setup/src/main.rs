@@ -75,6 +75,7 @@ fn main() -> Result<(), Failure> {
             configuration: file,
             relay_arguments: vec!["relay".to_owned()],
             ready: Some(std::io::stdout().as_fd().try_clone_to_owned()?),
+            log_level: None,
         })?),
         Some(Command::Relay) => Ok(midspan_proxy::relay_main()?),
         None => compare::run(&arguments.plan),

@@ -1,6 +1,6 @@
 //! One end of a connection: a socket that records its actions and its results.
 //!
-//! Every step ends within [`LIMIT`]. If something expected has not happened by then, this is
+//! Every step ends within a time limit, by default [`LIMIT`]. If something expected has not happened by then, this is
 //! recorded as an event.
 
 use std::io::{ErrorKind, Read, Write};
@@ -18,7 +18,7 @@ use crate::error::{Error, Played, Stop};
 use crate::pattern::{self, Direction};
 use crate::transcript::{Event, Log, errno};
 
-/// Time limit of a step, long enough for a machine that is busy with other work.
+/// Time limit of a step unless another is given, long enough for a machine that is busy with other work.
 pub const LIMIT: Duration = Duration::from_secs(40);
 
 /// If nothing happens for this long, the end records that nothing happens.
@@ -42,6 +42,7 @@ pub struct End {
     sent: u64,
     received: u64,
     log: Log,
+    limit: Duration,
 }
 
 /// How one stretch of receiving ended.
@@ -52,11 +53,11 @@ enum Reached {
 }
 
 impl End {
-    /// An end that uses the socket of an existing connection.
-    pub fn new(socket: Socket, sends: Direction, log: Log) -> Result<Self, Error> {
+    /// An end that uses the socket of an existing connection, and this time limit for each step.
+    pub fn new(socket: Socket, sends: Direction, log: Log, limit: Duration) -> Result<Self, Error> {
         for result in [
-            socket.set_read_timeout(Some(LIMIT)),
-            socket.set_write_timeout(Some(LIMIT)),
+            socket.set_read_timeout(Some(limit)),
+            socket.set_write_timeout(Some(limit)),
         ] {
             result.map_err(Error::system("set a time limit"))?;
         }
@@ -66,6 +67,7 @@ impl End {
             sent: 0,
             received: 0,
             log,
+            limit,
         })
     }
 
@@ -136,7 +138,7 @@ impl End {
     /// Sends until sending fails.
     pub fn flood(&mut self) -> Played {
         let begin = Instant::now();
-        while begin.elapsed() < LIMIT {
+        while begin.elapsed() < self.limit {
             let (socket, bytes) = (&self.socket, pattern::bytes_at(self.sends, self.sent));
             match write_some(socket, bytes, u64::MAX) {
                 Ok(count) => self.sent += count,
@@ -341,7 +343,7 @@ impl End {
     /// Waits until a reset or another failure has arrived, but does not fetch it from the socket.
     /// If a FIN arrives instead, the next step shows that.
     pub fn wait_until_failed(&self) -> Played {
-        if !self.wait(PollFlags::RDHUP, LIMIT)? {
+        if !self.wait(PollFlags::RDHUP, self.limit)? {
             return self.overdue("failure");
         }
         // So far only the end of the data has arrived; the failure may follow directly.
@@ -356,7 +358,7 @@ impl End {
 
     /// Waits until data or its end can be read.
     pub fn wait_until_readable(&self) -> Played {
-        match self.wait(PollFlags::IN, LIMIT)? {
+        match self.wait(PollFlags::IN, self.limit)? {
             true => Ok(()),
             false => self.overdue("data"),
         }
@@ -366,7 +368,7 @@ impl End {
     pub fn wait_until_held(&self, count: usize) -> Played {
         let begin = Instant::now();
         let mut buffer = vec![0; count];
-        while begin.elapsed() < LIMIT {
+        while begin.elapsed() < self.limit {
             let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
             match rustix::net::recv(&self.socket, &mut buffer[..], flags) {
                 Ok((_, held)) if held >= count => return Ok(()),
@@ -384,7 +386,7 @@ impl End {
     /// Waits until all sent data is acknowledged.
     pub fn wait_until_acknowledged(&self) -> Played {
         let begin = Instant::now();
-        while begin.elapsed() < LIMIT {
+        while begin.elapsed() < self.limit {
             let left = tcp::unacknowledged_bytes(&self.socket);
             if left
                 .map_err(Error::system("read the number of unacknowledged bytes"))?

@@ -22,6 +22,7 @@ pub mod stage;
 pub mod transcript;
 
 pub use differences::Verdict;
+pub use end::LIMIT;
 pub use error::{Error, Played, Stop};
 pub use network::Family;
 pub use run::{Outcome, Participant, Plan, Results, proxy_names, run};

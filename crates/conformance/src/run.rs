@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::Error;
 use crate::case::{Case, Expected};
@@ -27,6 +28,8 @@ pub struct Plan {
     pub program: PathBuf,
     /// Transfer less data and wait for shorter times.
     pub quick: bool,
+    /// Time limit of each step of a case. A step that takes longer is a fault.
+    pub limit: Duration,
     /// Number of light cases that run at the same time.
     pub jobs: usize,
 }
@@ -168,7 +171,7 @@ impl Work {
                 .map(|_| {
                     scope.spawn(|| -> Result<(), Error> {
                         while let Some(job) = light.get(next.fetch_add(1, Ordering::Relaxed)) {
-                            self.run_job(*job, plan.quick, progress)?;
+                            self.run_job(*job, plan, progress)?;
                         }
                         Ok(())
                     })
@@ -181,7 +184,7 @@ impl Work {
             Ok::<(), Error>(())
         })?;
         for job in heavy {
-            self.run_job(job, plan.quick, progress)?;
+            self.run_job(job, plan, progress)?;
         }
         Ok(())
     }
@@ -190,14 +193,14 @@ impl Work {
     fn run_job(
         &self,
         number: usize,
-        quick: bool,
+        plan: &Plan,
         progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
     ) -> Result<(), Error> {
         if self.failed.load(Ordering::Relaxed) {
             return Ok(());
         }
         let (case, family) = self.jobs[number];
-        let result = self.outcomes_of(&case, family, quick, progress);
+        let result = self.outcomes_of(&case, family, plan, progress);
         match result {
             Ok(outcomes) => {
                 let mut all = self.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,7 +218,7 @@ impl Work {
         &self,
         case: &Case,
         family: Family,
-        quick: bool,
+        plan: &Plan,
         progress: &(dyn Fn(&Outcome, usize, usize) + Sync),
     ) -> Result<Vec<Outcome>, Error> {
         let mut outcomes = Vec::new();
@@ -227,10 +230,10 @@ impl Work {
         let expected = match case.expected {
             Expected::WithoutProxy => {
                 let without = proxies::without();
-                let mut seen = perform(case, family, quick, &*without)?;
+                let mut seen = perform(case, family, plan, &*without)?;
                 if has_fault(&seen) {
                     // A single failure may be caused by other work on the machine.
-                    seen = perform(case, family, quick, &*without)?;
+                    seen = perform(case, family, plan, &*without)?;
                 }
                 if has_fault(&seen) {
                     return Err(Error::Baseline {
@@ -256,7 +259,7 @@ impl Work {
             },
         };
         for proxy in self.proxies.iter().filter(|proxy| proxy.name() != WITHOUT) {
-            let seen = perform(case, family, quick, &**proxy)?;
+            let seen = perform(case, family, plan, &**proxy)?;
             add(Outcome {
                 case: case.name,
                 family,
@@ -293,13 +296,13 @@ fn has_baseline(case: &Case) -> bool {
 fn perform(
     case: &Case,
     family: Family,
-    quick: bool,
+    plan: &Plan,
     proxy: &dyn Proxy,
 ) -> Result<Transcript, Error> {
     let network = Network::new()?;
     let conditions: Conditions = case.conditions;
     let running = proxy.start(&network.gateway, conditions)?;
-    let mut stage = Stage::new(&network, family, quick, proxy, running);
+    let mut stage = Stage::new(&network, family, plan.quick, plan.limit, proxy, running);
     match (case.script)(&mut stage) {
         Ok(()) | Err(Stop::Here) => {}
         Err(Stop::Failed(error)) => return Err(error),

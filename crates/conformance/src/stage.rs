@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use socket2::{Domain, Socket, Type};
 
-use crate::end::{End, LIMIT};
+use crate::end::End;
 use crate::error::{Error, Played, Stop};
 use crate::network::{EXPLICIT_PORT, Family, Network, Target};
 use crate::pattern::Direction;
@@ -31,6 +31,8 @@ pub struct Stage<'a> {
     pub family: Family,
     /// Transfer less data and wait for shorter times.
     pub quick: bool,
+    /// Time limit of each step.
+    pub limit: Duration,
     proxy: &'a dyn Proxy,
     running: Option<Running>,
     client: Log,
@@ -49,6 +51,7 @@ impl<'a> Stage<'a> {
         network: &'a Network,
         family: Family,
         quick: bool,
+        limit: Duration,
         proxy: &'a dyn Proxy,
         running: Option<Running>,
     ) -> Self {
@@ -56,6 +59,7 @@ impl<'a> Stage<'a> {
             network,
             family,
             quick,
+            limit,
             proxy,
             running,
             client: Log::default(),
@@ -153,7 +157,7 @@ impl<'a> Stage<'a> {
             let taken = log
                 .events()
                 .contains(&Event::ConnectFailed(Errno::ADDRNOTAVAIL));
-            if taken && begin.elapsed() < LIMIT {
+            if taken && begin.elapsed() < self.limit {
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             }
@@ -166,7 +170,7 @@ impl<'a> Stage<'a> {
 
     /// Connects with a prepared socket, and with a log for this end.
     pub fn connect_with(&self, socket: Socket, target: Target, log: &Log) -> Result<End, Stop> {
-        let end = End::new(socket, Direction::ToServer, log.clone())?;
+        let end = End::new(socket, Direction::ToServer, log.clone(), self.limit)?;
         match self.proxy.connect(end.socket(), self.family, target) {
             Ok(()) => log.add(Event::Connected),
             Err(Unconnected::Status(code)) => {
@@ -198,7 +202,12 @@ impl<'a> Stage<'a> {
     pub fn try_connect(&self, socket: Socket) -> Result<Option<End>, Stop> {
         let connected = self.proxy.connect(&socket, self.family, Target::Open);
         match connected {
-            Ok(()) => Ok(Some(End::new(socket, Direction::ToServer, Log::default())?)),
+            Ok(()) => Ok(Some(End::new(
+                socket,
+                Direction::ToServer,
+                Log::default(),
+                self.limit,
+            )?)),
             Err(_) => Ok(None),
         }
     }
@@ -210,7 +219,12 @@ impl<'a> Stage<'a> {
             let limit = socket.set_read_timeout(Some(HEADER_LIMIT));
             limit.map_err(Error::system("set a time limit"))?;
             if self.proxy.check_header(&socket, self.family).is_ok() {
-                return Ok(Some(End::new(socket, Direction::ToClient, Log::default())?));
+                return Ok(Some(End::new(
+                    socket,
+                    Direction::ToClient,
+                    Log::default(),
+                    self.limit,
+                )?));
             }
         }
         Ok(None)
@@ -218,7 +232,7 @@ impl<'a> Stage<'a> {
 
     /// Waits until a connection can be accepted.
     pub fn wait_until_arrived(&mut self, listener: &Listener) -> Played {
-        if !is_readable(&listener.0, LIMIT)? {
+        if !is_readable(&listener.0, self.limit)? {
             self.server.add(Event::Overdue("connection"));
             return Err(Stop::Here);
         }
@@ -243,7 +257,7 @@ impl<'a> Stage<'a> {
         self.wait_until_arrived(listener)?;
         let (socket, _) = listener.0.accept().map_err(Error::system("accept"))?;
         log.add(Event::Accepted);
-        let end = End::new(socket, Direction::ToClient, log.clone())?;
+        let end = End::new(socket, Direction::ToClient, log.clone(), self.limit)?;
         match self.proxy.check_header(end.socket(), self.family) {
             Ok(()) => Ok(end),
             Err(error) => {

@@ -4,9 +4,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use midspan_path::{Path, Workload};
+use midspan_path::{NodeKind, Path, Workload};
+use midspan_records::RunKey;
 use midspan_units::TimeSpan;
+use serde::{Deserialize, Serialize};
 
+use crate::LabError;
+use crate::programs::Program;
 use crate::proxies::thin::ThinOptions;
 
 /// The time limit of a transfer: a multiple of its expected time, and at least this number of
@@ -74,7 +78,7 @@ impl Case {
     pub fn of_kinds(kinds: &[CaseKind], path: &Path, limit: Duration) -> Vec<Self> {
         let of = |kind: &CaseKind| Self {
             limit: Some(limit),
-            ..Self::new(kind.name(), path.clone(), *kind, 0.0)
+            ..Self::new(kind.name(), kind.path_from(path), *kind, 0.0)
         };
         kinds.iter().map(of).collect()
     }
@@ -107,6 +111,29 @@ impl Case {
         flows.any(|flow| flow.start > TimeSpan::ZERO)
     }
 
+    /// What distinguishes a run of the case from others in a file of stored runs: all its settings, as
+    /// in a path file. The name of the case is not part of the key. `None` if no path file can have the
+    /// path.
+    #[must_use]
+    pub fn run_key(&self, repetition: u32) -> Option<RunKey> {
+        let mut path = self.path.clone();
+        path.description.clear();
+        let mut key = RunKey::new()
+            .with("path", path.to_text()?)
+            .with("case", self.kind)
+            .with("repetition", repetition);
+        if let Some(ThinOptions { pass, ack_first }) = self.thin {
+            key = key.with("thin", if pass { "pass" } else { "by default" });
+            if let Some(rate) = ack_first {
+                key = key.with("ACKs first at", rate);
+            }
+        }
+        if let Some(discarded) = self.discarded {
+            key = key.with("after", discarded.to_text());
+        }
+        Some(key)
+    }
+
     /// Time limit of one transfer.
     pub(crate) fn limit(&self) -> Duration {
         let by_time = || Duration::from_secs_f64((self.seconds * LIMIT.0).max(LIMIT.1));
@@ -115,12 +142,18 @@ impl Case {
 }
 
 /// What runs on the path of a case: what its proxies do, and whether its clients thin ACKs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum CaseKind {
     /// Plain routing: connections run from end to end.
     Direct,
+    /// As [`Self::Direct`], with the congestion control BBR on the servers.
+    DirectBbr,
     /// HAProxy at every proxy.
     Haproxy,
+    /// `PEPsal` at every proxy: clients connect to the server. It is left out of a comparison if it is
+    /// not installed ([`CaseKind::missing`]).
+    Pepsal,
     /// Midspan with transparent listeners at every proxy: clients connect to the server.
     Midspan,
     /// As [`Self::Midspan`], with the handshake early.
@@ -134,9 +167,11 @@ pub enum CaseKind {
 
 impl CaseKind {
     /// All kinds, in the order of tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Direct,
+        Self::DirectBbr,
         Self::Haproxy,
+        Self::Pepsal,
         Self::Midspan,
         Self::MidspanEarly,
         Self::MidspanForward,
@@ -148,7 +183,9 @@ impl CaseKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::DirectBbr => "direct-bbr",
             Self::Haproxy => "haproxy",
+            Self::Pepsal => "pepsal",
             Self::Midspan => "midspan",
             Self::MidspanEarly => "midspan-early",
             Self::MidspanForward => "midspan-forward",
@@ -162,6 +199,36 @@ impl CaseKind {
         matches!(self, Self::Haproxy | Self::MidspanForward)
     }
 
+    /// Whether connections run from the client to the server, without a proxy.
+    #[must_use]
+    pub const fn is_without_proxy(self) -> bool {
+        matches!(self, Self::Direct | Self::DirectBbr | Self::Thin)
+    }
+
+    /// The program that this kind needs and that is not installed, if it is one that Debian does not
+    /// have: such a case is left out of a comparison. A missing program of Debian is an error of the
+    /// run, with the package to install.
+    #[must_use]
+    pub fn missing(self) -> Option<LabError> {
+        match self {
+            Self::Pepsal => Program::Pepsal.find().err(),
+            _ => None,
+        }
+    }
+
+    /// The path of a case of this kind: `path` with the changes of the kind.
+    fn path_from(self, path: &Path) -> Path {
+        let mut path = path.clone();
+        if self == Self::DirectBbr {
+            for server in path.flows.iter().map(|flow| flow.to).collect::<Vec<_>>() {
+                if let NodeKind::Host(host) = &mut path.nodes[server.0].kind {
+                    host.congestion_control = Some("bbr".to_owned());
+                }
+            }
+        }
+        path
+    }
+
     /// A sentence for reports: what runs at the proxies, and which address each end sees.
     #[must_use]
     pub const fn description(self) -> &'static str {
@@ -169,9 +236,16 @@ impl CaseKind {
             Self::Direct => {
                 "direct: plain routing; each connection runs from the client to the server."
             }
+            Self::DirectBbr => {
+                "direct-bbr: as direct, and the servers send with the congestion control BBR."
+            }
             Self::Haproxy => {
                 "haproxy: clients connect to HAProxy at the first proxy; the server sees the last \
                  proxy's address."
+            }
+            Self::Pepsal => {
+                "pepsal: clients connect to the server, and PEPsal intercepts their connections at each \
+                 proxy; the server sees the last proxy's address."
             }
             Self::Midspan => {
                 "midspan: clients connect to the server, and Midspan intercepts their connections \
@@ -207,10 +281,8 @@ impl FromStr for CaseKind {
             .into_iter()
             .find(|kind| kind.name() == text)
             .ok_or_else(|| {
-                format!(
-                    "unknown case \"{text}\": write direct, haproxy, midspan, midspan-early, \
-                     midspan-forward or thin"
-                )
+                let names = Self::ALL.map(Self::name).join(", ");
+                format!("unknown case \"{text}\": there are {names}")
             })
     }
 }

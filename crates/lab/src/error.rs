@@ -26,12 +26,12 @@ pub enum LabError {
     #[error(transparent)]
     Launch(#[from] LaunchError),
     /// A program that the lab needs is missing.
-    #[error("{name} is not installed: apt-get install {package}")]
+    #[error("{name} is not installed: {remedy}")]
     MissingProgram {
         /// The executable.
         name: &'static str,
-        /// Its Debian package.
-        package: &'static str,
+        /// How to install it.
+        remedy: String,
     },
     /// A program that the lab started failed.
     #[error("{program} failed: {reason}")]

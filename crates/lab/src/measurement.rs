@@ -2,12 +2,13 @@
 
 use midspan_path::{Direction, Flow, LinkIndex, Path};
 use midspan_units::{BitRate, TimeSpan, number};
+use serde::{Deserialize, Serialize};
 
 use crate::emulator::{DirectionReport, LinkReport};
 use crate::{CaseKind, Validity};
 
 /// One run: the flows that ran at the same time, under one case.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Measurement {
     /// What ran on the path.
     pub case: CaseKind,
@@ -28,7 +29,7 @@ pub struct Measurement {
 }
 
 /// The measurement of one flow.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct FlowMeasurement {
     /// The flow's position in the path file.
     pub flow: usize,
@@ -37,7 +38,7 @@ pub struct FlowMeasurement {
 }
 
 /// The result of a flow; its kind depends on the workload.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum FlowResult {
     /// One file, downloaded or uploaded.
     File {

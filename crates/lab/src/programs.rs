@@ -1,11 +1,11 @@
-//! The programs of Debian that the lab runs.
+//! The programs that the lab runs.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::LabError;
 
-/// A program of Debian that the lab runs.
+/// A program that the lab runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
     /// The client for downloads and uploads.
@@ -16,18 +16,22 @@ pub enum Program {
     Iperf3,
     /// A measurement of round trips with a clock that is not the emulator's.
     Ping,
-    /// The proxy for comparison.
+    /// A proxy for comparison.
     Haproxy,
+    /// Another one, which is no package of Debian.
+    Pepsal,
 }
 
 impl Program {
-    const fn names(self) -> (&'static str, &'static str) {
+    /// The executable, and its package of Debian.
+    const fn names(self) -> (&'static str, Option<&'static str>) {
         match self {
-            Self::Curl => ("curl", "curl"),
-            Self::Nginx => ("nginx", "nginx-light"),
-            Self::Iperf3 => ("iperf3", "iperf3"),
-            Self::Ping => ("ping", "iputils-ping"),
-            Self::Haproxy => ("haproxy", "haproxy"),
+            Self::Curl => ("curl", Some("curl")),
+            Self::Nginx => ("nginx", Some("nginx-light")),
+            Self::Iperf3 => ("iperf3", Some("iperf3")),
+            Self::Ping => ("ping", Some("iputils-ping")),
+            Self::Haproxy => ("haproxy", Some("haproxy")),
+            Self::Pepsal => ("pepsal", None),
         }
     }
 
@@ -38,20 +42,29 @@ impl Program {
     }
 
     /// The path of the executable. If the program is missing, the error contains the package to
-    /// install.
+    /// install, or the place of its source.
     pub fn find(self) -> Result<PathBuf, LabError> {
         let (name, package) = self.names();
         // An ordinary user's PATH often lacks the folders with servers.
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let folders = std::env::split_paths(&path)
-            .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from));
+        let folders = std::env::split_paths(&path).chain(
+            ["/usr/local/sbin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from),
+        );
         for folder in folders {
             let file = folder.join(name);
             if file.is_file() {
                 return Ok(file);
             }
         }
-        Err(LabError::MissingProgram { name, package })
+        let remedy = package.map_or_else(
+            || {
+                format!(
+                    "{name} is no package of Debian: docs/lab.md#pepsal describes how to build it"
+                )
+            },
+            |package| format!("apt-get install {package}"),
+        );
+        Err(LabError::MissingProgram { name, remedy })
     }
 
     /// A command that runs the program, with standard input closed.

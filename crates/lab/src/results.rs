@@ -136,6 +136,8 @@ fn comparisons(cases: &[CaseKind]) -> Vec<(CaseKind, CaseKind)> {
     let ran = |case: &CaseKind| cases.contains(case);
     let others: &[(CaseKind, &[CaseKind])] = if ran(&CaseKind::Midspan) {
         &[
+            // Both accept the client's connection before the server's.
+            (CaseKind::MidspanEarly, &[CaseKind::Pepsal]),
             (CaseKind::MidspanForward, &[CaseKind::Haproxy]),
             (CaseKind::Thin, &[CaseKind::Direct]),
         ]
@@ -144,11 +146,16 @@ fn comparisons(cases: &[CaseKind]) -> Vec<(CaseKind, CaseKind)> {
         &[
             (
                 CaseKind::MidspanEarly,
-                &[CaseKind::Direct, CaseKind::Haproxy],
+                &[
+                    CaseKind::Direct,
+                    CaseKind::DirectBbr,
+                    CaseKind::Haproxy,
+                    CaseKind::Pepsal,
+                ],
             ),
             (
                 CaseKind::MidspanForward,
-                &[CaseKind::Direct, CaseKind::Haproxy],
+                &[CaseKind::Direct, CaseKind::DirectBbr, CaseKind::Haproxy],
             ),
             (CaseKind::Thin, &[CaseKind::Direct]),
         ]
@@ -259,7 +266,9 @@ fn runs_of(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CaseKind::{Direct, Haproxy, Midspan, MidspanForward, Thin};
+    use crate::CaseKind::{
+        Direct, DirectBbr, Haproxy, Midspan, MidspanEarly, MidspanForward, Pepsal, Thin,
+    };
 
     #[test]
     fn midspan_is_compared_with_all_and_its_forward_kind_with_its_kind() {
@@ -278,6 +287,16 @@ mod tests {
         assert_eq!(
             comparisons(&[Direct, Haproxy, MidspanForward]),
             [(MidspanForward, Direct), (MidspanForward, Haproxy)]
+        );
+        assert_eq!(
+            comparisons(&[Direct, DirectBbr, Pepsal, Midspan, MidspanEarly]),
+            [
+                (Midspan, Direct),
+                (Midspan, DirectBbr),
+                (Midspan, Pepsal),
+                (Midspan, MidspanEarly),
+                (MidspanEarly, Pepsal)
+            ]
         );
     }
 }

@@ -10,7 +10,6 @@ use std::time::Duration;
 use midspan_linux::netlink::RouteMetrics;
 use midspan_path::{Flow, NodeIndex, Order, Path, ProxySettings, Workload};
 use midspan_policy::{Handshake, LegSettings};
-use midspan_testbed::program::Program;
 use midspan_units::TimeSpan;
 use tempfile::TempDir;
 
@@ -22,7 +21,7 @@ use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::proxies::midspan::Carried;
 use crate::proxies::thin::{self, ThinOptions};
-use crate::proxies::{Forward, haproxy, midspan};
+use crate::proxies::{Forward, Running, haproxy, midspan, pepsal};
 use crate::supported;
 use crate::tcp_counters::TcpCounters;
 use crate::topology::{Topology, interface};
@@ -238,9 +237,10 @@ impl<'a> Lab<'a> {
         let retransmissions = counted.iter().map(|node| node.segments_retransmitted).sum();
         let timeouts = counted.iter().map(|node| node.timeouts).sum();
         drop(proxies);
-        let not_carried = match case.kind {
-            CaseKind::Direct | CaseKind::Thin => Vec::new(),
-            _ => carried::missed(path, group, &counted),
+        let not_carried = if case.kind.is_without_proxy() {
+            Vec::new()
+        } else {
+            carried::missed(path, group, &counted)
         };
         let names = path.links.iter().map(|link| link.name.as_str());
         let disturbance = Disturbance {
@@ -384,7 +384,7 @@ impl<'a> Lab<'a> {
         links.into_iter().map(interface).collect()
     }
 
-    fn start_proxies(&self, case: &Case) -> Result<Vec<Program>, LabError> {
+    fn start_proxies(&self, case: &Case) -> Result<Vec<Running<'_>>, LabError> {
         let mut running = Vec::new();
         for (index, settings) in self.path.proxies() {
             let forwards = self.forwards(index);
@@ -395,9 +395,15 @@ impl<'a> Lab<'a> {
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
             let carried = match case.kind {
-                CaseKind::Direct | CaseKind::Thin => continue,
+                CaseKind::Direct | CaseKind::DirectBbr | CaseKind::Thin => continue,
                 CaseKind::Haproxy => {
-                    running.push(haproxy::start(node, &forwards, &folder)?);
+                    let haproxy = haproxy::start(node, &forwards, &folder)?;
+                    running.push(Running::Program(haproxy));
+                    continue;
+                }
+                CaseKind::Pepsal => {
+                    let interfaces = self.client_interfaces(index);
+                    running.push(Running::Pepsal(pepsal::start(node, &interfaces, &folder)?));
                     continue;
                 }
                 CaseKind::Midspan => {
@@ -409,7 +415,7 @@ impl<'a> Lab<'a> {
                 CaseKind::MidspanForward => Carried::Forwards(forwards),
             };
             let proxy = midspan::start(node, &carried, settings, &folder)?;
-            running.push(proxy);
+            running.push(Running::Program(proxy));
         }
         let default = (case.kind == CaseKind::Thin).then(ThinOptions::default);
         if let Some(options) = case.thin.or(default) {
@@ -417,7 +423,8 @@ impl<'a> Lab<'a> {
                 let folder = self.folder.path().join(format!("client-{}", index.0));
                 fs::create_dir_all(&folder).map_err(at(&folder))?;
                 let host = self.topology.node(index);
-                running.push(thin::start(host, &interface, options, &folder)?);
+                let thin = thin::start(host, &interface, options, &folder)?;
+                running.push(Running::Program(thin));
             }
         }
         Ok(running)
@@ -435,13 +442,13 @@ impl<'a> Lab<'a> {
             .collect()
     }
 
-    /// HAProxy gets from its node's routes the settings that Midspan gets from its configuration;
+    /// HAProxy and `PEPsal` get from their node's routes the settings that Midspan gets from its configuration;
     /// otherwise the comparison would be unfair.
     fn set_proxy_routes(&self, case: &Case) -> Result<(), LabError> {
         let path = self.path;
         for (index, settings) in path.proxies() {
             self.topology.set_routes(path, index, |destination| {
-                if case.kind == CaseKind::Haproxy {
+                if matches!(case.kind, CaseKind::Haproxy | CaseKind::Pepsal) {
                     leg_metrics(self.leg_towards(index, destination, settings))
                 } else {
                     RouteMetrics::default()

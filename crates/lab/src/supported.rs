@@ -14,7 +14,7 @@ const INTERFACE_MTU: u32 = 1_500;
 ///
 /// # Errors
 /// [`LabError::Unsupported`], with the reason.
-pub(crate) fn check(path: &Path) -> Result<(), LabError> {
+pub fn check(path: &Path) -> Result<(), LabError> {
     match reasons(path).next() {
         Some(reason) => Err(LabError::Unsupported(format!(
             "{reason}: use the simulator (docs/path-file.md)"

@@ -8,6 +8,7 @@ use std::fmt;
 
 use midspan_path::Path;
 use midspan_units::TimeSpan;
+use serde::{Deserialize, Serialize};
 
 use crate::emulator::{Lateness, LinkReport};
 
@@ -105,7 +106,7 @@ impl<'a> Disturbance<'a> {
 }
 
 /// A fault of a run.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Reason {
     /// The kernel dropped frames because the emulator did not take them in time.
     Dropped {
@@ -134,7 +135,7 @@ pub enum Reason {
 }
 
 /// How good a run is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 pub enum Grade {
     /// Nothing notable disturbed it.
     #[default]
@@ -146,7 +147,7 @@ pub enum Grade {
 }
 
 /// The judgement of a run.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Validity {
     grade: Grade,
     reasons: Vec<Reason>,

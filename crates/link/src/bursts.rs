@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use midspan_units::{Time, TimeSpan};
+use serde::{Deserialize, Serialize};
 
 /// How often each value was seen.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Histogram(BTreeMap<u64, u64>);
 
 impl Histogram {

@@ -1,9 +1,11 @@
 //! Counters for one direction of a link.
 
+use serde::{Deserialize, Serialize};
+
 use crate::drop_reason::DropReason;
 
 /// Packets and their bytes at the network layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Count {
     /// Packets.
     pub packets: u64,
@@ -29,7 +31,7 @@ impl Count {
 /// Counters of one direction of a link, since its start.
 ///
 /// `handled` = `delivered` + all dropped packets + the packets that the link still holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counters {
     /// Packets that arrived at the link.
     pub handled: Count,

@@ -10,6 +10,7 @@ use crate::lab_arguments::LabPackage;
 use crate::lab_package::LabPackage;
 use crate::observing_arguments::{BugreportOptions, CaptureOptions, ExplainOptions, TopOptions};
 use crate::output_arguments::Output;
+use crate::printing::Verbosity;
 use crate::thin_arguments::ThinOptions;
 
 /// A TCP performance-enhancing proxy for Linux, and a lab that measures it.
@@ -17,9 +18,34 @@ use crate::thin_arguments::ThinOptions;
 #[command(name = "midspan", version = env!("MIDSPAN_VERSION"), max_term_width = 100)]
 #[command(after_help = "First try:  midspan demo")]
 pub struct Arguments {
+    /// How much is printed.
+    #[command(flatten)]
+    pub verbosity: VerbosityOptions,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// How much is printed in addition to the results; options of every command.
+#[derive(Debug, Args)]
+pub struct VerbosityOptions {
+    /// No progress and no notes; `midspan run` logs warnings and errors only
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Name each step as it begins; `midspan run` logs what each session does
+    #[arg(short, long, global = true)]
+    pub verbose: bool,
+}
+
+impl VerbosityOptions {
+    /// What the options select.
+    pub const fn verbosity(&self) -> Verbosity {
+        match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
+        }
+    }
 }
 
 /// The configuration file of a gateway.
@@ -94,10 +120,11 @@ pub enum Command {
                       2001:db8::7 '[2001:db8:1::1]:443' --json"
     )]
     Explain(ExplainOptions),
-    /// Print what a report of a fault needs, with masked addresses
+    /// Print what a report of a fault needs, with masked addresses and names of hosts
     ///
-    /// Version, kernel, the state of the running Midspan, and what `midspan check` finds. Each address is
-    /// replaced by a name, the same one wherever the address is the same. Changes and sends nothing.
+    /// Version, kernel, the state of the running Midspan, and what `midspan check` finds. Each address
+    /// (IP, MAC) and each name of a host is replaced by a number, the same one wherever the address is
+    /// the same. Changes and sends nothing.
     #[command(after_help = "Example:  midspan bugreport > report.md")]
     Bugreport(BugreportOptions),
     /// Remove the leftovers of a Midspan that was killed

@@ -44,7 +44,7 @@ pub fn parse() -> Arguments {
     #[cfg(feature = "lab")]
     let arguments = {
         let (arguments, warnings) = crate::old_spellings::renew(arguments);
-        warnings.iter().for_each(crate::printing::note);
+        warnings.iter().for_each(crate::printing::warning);
         arguments
     };
     let mut command = grouped(Arguments::command());

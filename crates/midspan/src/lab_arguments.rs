@@ -6,9 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use midspan_lab::CaseKind;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
+use midspan_units::TimeSpan;
 
 use crate::output_arguments::Output;
-use crate::plan_arguments::{CompareOptions, PlanOptions};
+use crate::plan_arguments::{CompareOptions, PlanOptions, timeout};
 
 /// Commands that a gateway does not need. The program of the package midspan passes them to the
 /// program of the package midspan-lab (`lab_package.rs` has their names).
@@ -31,7 +32,8 @@ pub enum LabPackage {
         args_conflicts_with_subcommands = true,
         subcommand_negates_reqs = true,
         after_help = "Examples:\n  midspan lab geo --against direct,haproxy,midspan --repetitions 3\n  \
-                      midspan lab my-path.toml --html report.html\n  midspan lab verify"
+                      midspan lab my-path.toml --html report.html\n  midspan lab geo --sweep \
+                      'link.satellite.loss=0.1 %,1 %' --state runs.jsonl\n  midspan lab verify"
     )]
     Lab(LabOptions),
     /// Run the flows of a path in virtual time, packet by packet
@@ -71,7 +73,7 @@ pub enum LabPackage {
     /// Each case scripts both ends of a connection over real kernels, in its own network
     /// namespaces, without a proxy and with each selected proxy (docs/conformance.md).
     #[command(after_help = "Examples:\n  midspan conformance --quick\n  \
-                      midspan conformance --against haproxy,nginx --cases 'reset*'")]
+                      midspan conformance --against haproxy,nginx --only 'reset*'")]
     Conformance(ConformanceOptions),
     /// List the built-in paths
     Paths(Output),
@@ -162,11 +164,13 @@ pub struct LabRunOptions {
     pub path: Option<String>,
     /// Ways to carry the connections, to be compared
     ///
-    /// direct: plain routing. haproxy: clients connect to HAProxy at the first proxy. midspan:
-    /// clients connect to the server, and Midspan intercepts at each proxy. midspan-early: the same
-    /// with the handshake `early`. midspan-forward: clients connect to Midspan at the first proxy,
-    /// as with HAProxy; for kernels that cannot intercept, and as the fair comparison with HAProxy.
-    /// thin: plain routing, and `midspan thin` on the clients' hosts.
+    /// direct: plain routing. direct-bbr: the same, and servers send with BBR. haproxy: clients
+    /// connect to HAProxy at the first proxy. pepsal: clients connect to the server, and PEPsal
+    /// intercepts at each proxy; left out if it is not installed. midspan: clients connect to the
+    /// server, and Midspan intercepts at each proxy. midspan-early: the same with the handshake
+    /// `early`. midspan-forward: clients connect to Midspan at the first proxy, as with HAProxy; for
+    /// kernels that cannot intercept, and as the fair comparison with HAProxy. thin: plain routing,
+    /// and `midspan thin` on the clients' hosts.
     #[arg(
         long,
         value_delimiter = ',',
@@ -177,6 +181,14 @@ pub struct LabRunOptions {
     /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    /// Vary a value over a list or a range (given several times: over all combinations):
+    /// link.satellite.loss='0.1 %,1 %' or link.satellite.delay='10 ms..300 ms:30' (COUNTlog for
+    /// equal ratios)
+    #[arg(long, value_name = "KEY=VALUES", conflicts_with = "html")]
+    pub sweep: Vec<String>,
+    /// Keep each finished run in this file; a second call continues from there
+    #[arg(long, value_name = "FILE")]
+    pub state: Option<PathBuf>,
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,
@@ -186,9 +198,9 @@ pub struct LabRunOptions {
     /// Seed of all random draws, instead of the path file's
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Most seconds that one transfer may take
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub limit: u64,
+    /// Most time that one transfer may take
+    #[arg(long, default_value = "5 min", value_name = "TIME", value_parser = timeout)]
+    pub timeout: TimeSpan,
     /// State whether Midspan's completion times are at most this multiple of HAProxy's
     #[arg(long, value_name = "RATIO")]
     pub at_most: Option<f64>,
@@ -359,8 +371,11 @@ pub struct ConformanceOptions {
     )]
     pub against: Vec<String>,
     /// Only cases whose names match one of these patterns (* any text, ? any character)
-    #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
-    pub cases: Vec<String>,
+    #[arg(long, value_delimiter = ';', value_name = "CASES")]
+    pub only: Vec<String>,
+    /// Most time that one step of a case may take; a slower step is a fault
+    #[arg(long, default_value = "40 s", value_name = "TIME", value_parser = timeout)]
+    pub timeout: TimeSpan,
     /// Only over IPv4
     #[arg(long, conflicts_with = "ipv6")]
     pub ipv4: bool,

@@ -37,6 +37,7 @@ const NOT_MET: u8 = 3;
 
 fn main() -> ExitCode {
     let arguments = command_line::parse();
+    printing::set_verbosity(arguments.verbosity.verbosity());
     // The output of long-running processes may have no reader.
     let is_watched = matches!(
         arguments.command,

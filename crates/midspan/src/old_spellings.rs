@@ -9,52 +9,89 @@ struct Renamed {
     command: &'static [&'static str],
     old: &'static str,
     new: &'static str,
+    /// The unit of the old option's value, which was a number without one.
+    unit: Option<&'static str>,
 }
 
-const RENAMED: [Renamed; 5] = [
+const RENAMED: [Renamed; 8] = [
+    Renamed {
+        command: &["compare"],
+        old: "--limit",
+        new: "--timeout",
+        unit: Some("s"),
+    },
+    Renamed {
+        command: &["conformance"],
+        old: "--cases",
+        new: "--only",
+        unit: None,
+    },
     Renamed {
         command: &["lab"],
         old: "--cases",
         new: "--against",
+        unit: None,
+    },
+    Renamed {
+        command: &["lab"],
+        old: "--limit",
+        new: "--timeout",
+        unit: Some("s"),
     },
     Renamed {
         command: &["manual"],
         old: "--output",
         new: "--output-directory",
+        unit: None,
     },
     Renamed {
         command: &["plan", "agreement"],
         old: "--resume",
         new: "--state",
+        unit: None,
     },
     Renamed {
         command: &["reproduce"],
         old: "--output",
         new: "--output-directory",
+        unit: None,
     },
     Renamed {
         command: &["sim"],
         old: "--output",
         new: "--output-directory",
+        unit: None,
     },
 ];
 
 /// Replaces old names of options, and returns a warning for each.
 pub fn renew(mut arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut warnings = Vec::new();
+    // Options of all commands may stand before the command.
+    let is_option = |argument: &&OsString| argument.as_bytes().starts_with(b"-");
+    let first = 1 + arguments.iter().skip(1).take_while(is_option).count();
     for renamed in RENAMED {
-        let words = arguments.iter().skip(1).take(renamed.command.len());
+        let words = arguments.iter().skip(first).take(renamed.command.len());
         if !words.eq(renamed.command.iter().map(OsStr::new)) {
             continue;
         }
-        let options = arguments.iter_mut().skip(1 + renamed.command.len());
+        let options = arguments.iter_mut().skip(first + renamed.command.len());
+        let mut is_value = false;
         for argument in options.take_while(|argument| *argument != "--") {
+            if std::mem::take(&mut is_value) {
+                add_unit(argument, renamed.unit);
+                continue;
+            }
             let Some(rest) = argument.as_bytes().strip_prefix(renamed.old.as_bytes()) else {
                 continue;
             };
             // The name alone, or the name with its value.
             if rest.is_empty() || rest.starts_with(b"=") {
+                is_value = rest.is_empty();
                 *argument = OsString::from_vec([renamed.new.as_bytes(), rest].concat());
+                if !is_value {
+                    add_unit(argument, renamed.unit);
+                }
                 warnings.push(format!(
                     "warning: {} of `midspan {}` is now {}; version 0.3 will not accept the old name",
                     renamed.old,
@@ -65,6 +102,15 @@ pub fn renew(mut arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
         }
     }
     (arguments, warnings)
+}
+
+/// Adds the unit to a value that ends with a digit.
+fn add_unit(value: &mut OsString, unit: Option<&str>) {
+    if let Some(unit) = unit
+        && value.as_bytes().last().is_some_and(u8::is_ascii_digit)
+    {
+        value.push(format!(" {unit}"));
+    }
 }
 
 #[cfg(test)]
@@ -124,7 +170,28 @@ mod tests {
             ),
             (
                 "midspan conformance --cases a",
-                "midspan conformance --cases a",
+                "midspan conformance --only a",
+                1,
+            ),
+            (
+                "midspan -q conformance --cases a",
+                "midspan -q conformance --only a",
+                1,
+            ),
+            // The value had no unit.
+            (
+                "midspan lab geo --limit 300 --json",
+                "midspan lab geo --timeout 300 s --json",
+                1,
+            ),
+            (
+                "midspan compare geo --limit=300",
+                "midspan compare geo --timeout=300 s",
+                1,
+            ),
+            (
+                "midspan real-clients --cases a",
+                "midspan real-clients --cases a",
                 0,
             ),
             (
@@ -168,7 +235,10 @@ mod tests {
                     "config" | "output" | "state" | "html" | "plot" | "pcap" => "FILE",
                     "output-directory" => "DIR",
                     "set" => "KEY=VALUE",
+                    "sweep" => "KEY=VALUES",
+                    "timeout" => "TIME",
                     "resume" => panic!("{path}: --state continues a run"),
+                    "limit" => panic!("{path}: --timeout is the limit of a time"),
                     _ => continue,
                 };
                 let value: Vec<_> = argument.get_value_names().unwrap_or_default().to_vec();

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use midspan_units::BitRate;
+use midspan_units::{BitRate, TimeSpan};
 
 use crate::output_arguments::Output;
 
@@ -175,6 +175,17 @@ pub struct AgreementOptions {
     pub output: Output,
 }
 
+/// A time limit, from a second to a day.
+pub fn timeout(text: &str) -> Result<TimeSpan, String> {
+    const LEAST: TimeSpan = TimeSpan::from_milliseconds(1_000);
+    const MOST: TimeSpan = TimeSpan::from_milliseconds(24 * 3_600_000);
+    match text.parse::<TimeSpan>() {
+        Ok(time) if (LEAST..=MOST).contains(&time) => Ok(time),
+        Ok(_) => Err("write a time from 1 s to 24 h".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Most seeds of one run.
 const MOST_SEEDS: u64 = 100_000;
 
@@ -204,9 +215,9 @@ pub struct CompareOptions {
     /// Leave the lab out
     #[arg(long)]
     pub without_lab: bool,
-    /// Most seconds that one transfer of the lab may take
-    #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub limit: u64,
+    /// Most time that one transfer of the lab may take
+    #[arg(long, default_value = "5 min", value_name = "TIME", value_parser = timeout)]
+    pub timeout: TimeSpan,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,

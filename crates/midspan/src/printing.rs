@@ -3,10 +3,12 @@
 //! The reader of the output may end early (`midspan status | head -1`). This is no error: the
 //! command continues, prints nothing more, and its exit status is the same as with a reader. Any
 //! other failure of standard output is an error, because the output is incomplete.
+//!
+//! Results, errors and warnings are always printed; notes and progress unless `--quiet` is given.
 
 use std::fmt::{self, Display};
 use std::io::{self, ErrorKind, Stdout, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The first failure of standard output; nothing is printed there after it.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -21,8 +23,40 @@ pub fn line(text: impl Display) {
     print(format_args!("{text}\n"));
 }
 
-/// Prints a line on standard error, for the user.
+/// How much is printed in addition to results, errors and warnings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verbosity {
+    /// Nothing.
+    Quiet,
+    /// Notes and progress.
+    #[default]
+    Normal,
+    /// Also each step.
+    Verbose,
+}
+
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
+
+/// Sets how much is printed, once, before anything is printed.
+pub fn set_verbosity(verbosity: Verbosity) {
+    // It is set at one place only.
+    let _ = VERBOSITY.set(verbosity);
+}
+
+/// How much is printed.
+pub fn verbosity() -> Verbosity {
+    VERBOSITY.get().copied().unwrap_or_default()
+}
+
+/// Prints a line on standard error that the user can do without.
 pub fn note(text: impl Display) {
+    if verbosity() != Verbosity::Quiet {
+        warning(text);
+    }
+}
+
+/// Prints a line on standard error that the user needs, also with `--quiet`.
+pub fn warning(text: impl Display) {
     // If standard error has no reader, there is no place to report this.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -6,8 +6,7 @@ use indicatif::ProgressBar;
 #[cfg(feature = "lab")]
 use indicatif::ProgressStyle;
 
-#[cfg(feature = "lab")]
-use crate::printing;
+use crate::printing::{self, Verbosity};
 
 /// A bar that counts steps and names the current one.
 #[cfg(feature = "lab")]
@@ -17,6 +16,9 @@ pub struct Bar(ProgressBar);
 impl Bar {
     /// A bar with this number of steps.
     pub fn new(steps: u64) -> Self {
+        if printing::verbosity() == Verbosity::Quiet {
+            return Self(ProgressBar::hidden());
+        }
         let bar = ProgressBar::new(steps);
         let template = "{bar:30} {pos}/{len}  {elapsed_precise}  {wide_msg}";
         bar.set_style(
@@ -33,6 +35,9 @@ impl Bar {
             self.0.inc(1);
         }
         self.0.set_message(name.to_owned());
+        if printing::verbosity() == Verbosity::Verbose {
+            self.say(name);
+        }
     }
 
     /// A step is complete.
@@ -61,6 +66,9 @@ pub struct Spinner(ProgressBar);
 impl Spinner {
     /// Shows the work after a moment.
     pub fn new() -> Self {
+        if printing::verbosity() == Verbosity::Quiet {
+            return Self(ProgressBar::hidden());
+        }
         let spinner = ProgressBar::new_spinner();
         spinner.enable_steady_tick(Duration::from_millis(200));
         Self(spinner)
@@ -69,6 +77,14 @@ impl Spinner {
     /// The next piece of work begins.
     pub fn say(&self, step: &str) {
         self.0.set_message(step.to_owned());
+        if printing::verbosity() != Verbosity::Verbose {
+            return;
+        }
+        if self.0.is_hidden() {
+            printing::note(step);
+        } else {
+            self.0.println(step);
+        }
     }
 
     /// All steps are complete.

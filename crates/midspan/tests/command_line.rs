@@ -38,7 +38,7 @@ fn configuration(port: u16) -> (tempfile::TempDir, String) {
 fn exit_statuses() {
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_folder, in_use) = configuration(used.local_addr().unwrap().port());
-    let table: [(i32, &[&str]); 15] = [
+    let table: [(i32, &[&str]); 23] = [
         // Success.
         (0, &["--version"]),
         (0, &["--help"]),
@@ -51,11 +51,33 @@ fn exit_statuses() {
         (1, &["lab", "geo", "--set", "link.nowhere.loss=1 %"]),
         (1, &["check", "--config", "/nowhere/midspan.toml"]),
         (1, &["status", "--socket", "/nowhere/control.sock"]),
+        (1, &["lab", "geo", "--sweep", "link.nowhere.loss=1 %,2 %"]),
+        (
+            1,
+            &["lab", "geo", "--sweep", "link.satellite.loss=1 %,,2 %"],
+        ),
+        (1, &["conformance", "--list", "--only", "no such case"]),
         // Usage.
         (2, &[]),
         (2, &["nothing"]),
         (2, &["sim", "geo", "--nothing"]),
         (2, &["sim", "geo", "--repetitions", "0"]),
+        (2, &["paths", "--quiet", "--verbose"]),
+        // A time without a unit, or beyond a day.
+        (2, &["lab", "geo", "--timeout", "300"]),
+        (2, &["compare", "geo", "--timeout", "25 h"]),
+        (2, &["conformance", "--list", "--timeout", "0 s"]),
+        (
+            2,
+            &[
+                "lab",
+                "geo",
+                "--sweep",
+                "link.satellite.loss=1 %",
+                "--html",
+                "a.html",
+            ],
+        ),
         // Not met: the port of the listener is in use.
         (3, &["check", "--config", &in_use]),
     ];
@@ -168,5 +190,66 @@ fn no_color_switches_colours_off() {
         let plain = on_a_terminal(arguments, &[("NO_COLOR", "1")]);
         assert!(!plain.contains('\x1b'), "{arguments:?}: {plain}");
         assert!(plain.len() > 20, "{arguments:?}: {plain}");
+    }
+}
+
+/// Notes are left out, steps are named; results and the exit status stay.
+#[test]
+fn quiet_and_verbose_concern_notes_and_progress_alone() {
+    let plan = |options: &[&str]| {
+        let output = midspan(&[&["plan", "geo-clean"], options].concat());
+        assert_eq!(output.status.code(), Some(0));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let (results, notes) = plan(&[]);
+    assert!(notes.contains("analysed in"), "{notes}");
+    for option in ["-q", "--quiet"] {
+        assert_eq!(
+            plan(&[option]),
+            (results.clone(), String::new()),
+            "{option}"
+        );
+    }
+    let before = midspan(&["-q", "plan", "geo-clean"]);
+    assert_eq!(
+        (text(&before.stdout), text(&before.stderr)),
+        (results, String::new())
+    );
+
+    let sim = |options: &[&str]| {
+        let arguments = ["reproduce", "shikama", "figure 10", "--quick"];
+        text(&midspan(&[&arguments, options].concat()).stderr)
+    };
+    assert_eq!(sim(&["-q"]), "");
+    assert!(sim(&["-v"]).lines().count() > sim(&[]).lines().count());
+
+    // Errors and warnings are always printed.
+    let error = midspan(&["-q", "sim", "/nowhere/path.toml"]);
+    assert_eq!(error.status.code(), Some(1));
+    assert!(text(&error.stderr).contains("/nowhere/path.toml"));
+    let warned = midspan(&["-q", "conformance", "--list", "--cases", "refused"]);
+    assert_eq!(text(&warned.stdout), "refused\n");
+    assert!(
+        text(&warned.stderr).contains("is now --only"),
+        "{}",
+        text(&warned.stderr)
+    );
+}
+
+/// `--sweep` has one meaning: what `sim` refuses, `lab` refuses with the same words.
+#[test]
+fn a_wrong_sweep_is_refused_by_sim_and_lab_alike() {
+    for sweep in [
+        "link.nowhere.loss=1 %,2 %",
+        "link.satellite.loss=1 %,x",
+        "link.satellite.loss",
+    ] {
+        let errors = ["sim", "lab"].map(|command| {
+            let output = midspan(&[command, "geo", "--sweep", sweep]);
+            assert_eq!(output.status.code(), Some(1), "{command} {sweep}");
+            text(&output.stderr)
+        });
+        assert_eq!(errors[0], errors[1], "{sweep}");
+        assert!(errors[0].contains("--sweep"), "{}", errors[0]);
     }
 }

@@ -36,7 +36,7 @@ fn quick(family: &str, proxy: &str, cases: &str) -> Output {
         family,
         "--against",
         proxy,
-        "--cases",
+        "--only",
         cases,
     ])
 }
@@ -91,7 +91,7 @@ fn an_ordinary_user_can_run_it() {
         "--json",
         "--against",
         "midspan-forward,midspan-transparent",
-        "--cases",
+        "--only",
         "refused;reset by*;half-close*;slow readers*",
     ];
     let Some(output) = midspan_as_ordinary_user(folder.path(), &arguments) else {
@@ -107,7 +107,7 @@ fn an_ordinary_user_can_run_it() {
 #[test]
 fn what_does_not_exist_is_said() {
     for (arguments, expected) in [
-        (["--cases", "resett by client before data"], "did you mean"),
+        (["--only", "resett by client before data"], "did you mean"),
         (["--against", "midspan-forwrd"], "did you mean"),
         (["--program", "/does/not/exist"], "No such file"),
     ] {

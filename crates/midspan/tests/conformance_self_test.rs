@@ -67,7 +67,7 @@ const FAULTS: [(&str, &str, &[&str]); 6] = [
 fn run(fault: &str, proxy: &str, cases: &[&str]) -> Output {
     Command::new(MIDSPAN)
         .args(["conformance", "--quick", "--json", "--against", proxy])
-        .args(["--cases", &cases.join(";")])
+        .args(["--only", &cases.join(";")])
         .env("MIDSPAN_SEEDED_FAULT", fault)
         .output()
         .unwrap()

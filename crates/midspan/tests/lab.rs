@@ -108,6 +108,158 @@ fn every_case_downloads_over_two_proxies() {
     assert!(page.contains("<svg") && page.contains("middle") && !page.contains("<script"));
 }
 
+/// One value of a sweep is slower than the other by the rate of its link. The second call measures
+/// nothing and prints the same.
+#[test]
+fn a_sweep_is_continued() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let state = folder.path().join("runs.jsonl");
+    let call = |sweep: &str| {
+        midspan(&[
+            "lab",
+            file.to_str().unwrap(),
+            "--against",
+            "direct,midspan-forward",
+            "--sweep",
+            sweep,
+            "--state",
+            state.to_str().unwrap(),
+            "--json",
+        ])
+    };
+    let first = call("link.access.rate=5 Mbit/s");
+    let one = records(&first);
+    let both = call("link.access.rate=5 Mbit/s,20 Mbit/s");
+    let told = String::from_utf8_lossy(&both.stderr).into_owned();
+    let has_void = first.status.code() == Some(3);
+    assert!(
+        has_void || told.contains("4 runs, 2 of them finished already"),
+        "{told}"
+    );
+    let both = records(&both);
+    for case in ["direct", "midspan-forward"] {
+        let at = |records: &[serde_json::Value], rate: &str| {
+            let name = format!("300 KB {case}, link.access.rate = {rate}");
+            value(records, &name, "completion time")
+        };
+        let (slow, fast) = (at(&both, "5 Mbit/s"), at(&both, "20 Mbit/s"));
+        assert!(slow > 0.48 && slow > fast, "{case}: {slow} s, {fast} s");
+        if !has_void {
+            assert!((at(&one, "5 Mbit/s") - slow).abs() < 1e-9);
+        }
+        let ratio = "300 KB midspan-forward / direct, link.access.rate = 20 Mbit/s";
+        assert!(value(&both, ratio, "completion time ratio") > 0.0);
+    }
+    // Another file is not written over.
+    std::fs::write(&state, "something else\nin two lines\n").unwrap();
+    let foreign = call("link.access.rate=5 Mbit/s");
+    assert_eq!(foreign.status.code(), Some(1));
+    assert_eq!(
+        std::fs::read_to_string(&state).unwrap(),
+        "something else\nin two lines\n"
+    );
+}
+
+/// A transfer that takes too long is a row with a reason, and the others are measured.
+#[test]
+fn a_failed_transfer_does_not_end_a_sweep() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let output = midspan(&[
+        "lab",
+        file.to_str().unwrap(),
+        "--against",
+        "direct",
+        "--sweep",
+        "link.access.rate=10 kbit/s,10 Mbit/s",
+        "--timeout",
+        "4 s",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(3));
+    let records = records(&output);
+    let of = |rate: &str| {
+        let name = format!("300 KB direct, link.access.rate = {rate}");
+        let is_it = |record: &&serde_json::Value| {
+            record["case"] == name.as_str() && record["quantity"] == "completion time"
+        };
+        records.iter().find(is_it).unwrap().clone()
+    };
+    assert!(of("10 kbit/s")["value"].is_null());
+    assert!(
+        of("10 kbit/s")["note"]
+            .as_str()
+            .unwrap()
+            .contains("curl failed")
+    );
+    assert!(of("10 Mbit/s")["value"].as_f64().unwrap() > LEAST_SECONDS);
+}
+
+/// BBR on the servers, and PEPsal if it is installed.
+#[test]
+fn other_ways_download_too() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    for family in ["ipv4", "ipv6"] {
+        let file = path_file(folder.path(), &path(family, DOWNLOAD));
+        let cases = "direct,direct-bbr,pepsal,midspan-early";
+        let output = midspan(&["lab", file.to_str().unwrap(), "--against", cases, "--json"]);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let records = records(&output);
+        check_download(&records, &["direct", "direct-bbr", "midspan-early"]);
+        let ratio = |others: &str| {
+            let case = format!("300 KB midspan-early / {others}");
+            value(&records, &case, "completion time ratio")
+        };
+        assert!(ratio("direct-bbr") > 0.0);
+        if errors.contains("skipped: no pepsal") {
+            println!("skipped: PEPsal over {family}: {errors}");
+            continue;
+        }
+        check_download(&records, &["pepsal"]);
+        assert!(ratio("pepsal") > 0.0);
+    }
+}
+
+/// Without PEPsal, the other cases are measured; without any other case, that is an error.
+#[test]
+fn without_pepsal_the_others_are_measured() {
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let file = path_file(folder.path(), &path("ipv4", DOWNLOAD));
+    let lab = |cases: &str| {
+        Command::new(MIDSPAN)
+            .args([
+                "lab",
+                file.to_str().unwrap(),
+                "--json",
+                "-q",
+                "--against",
+                cases,
+            ])
+            .env("PATH", "/usr/bin:/bin:/usr/sbin:/sbin")
+            .output()
+            .unwrap()
+    };
+    if Path::new("/usr/bin/pepsal").exists() || Path::new("/usr/local/sbin/pepsal").exists() {
+        return println!("skipped: PEPsal is installed in a folder of the system");
+    }
+    let output = lab("pepsal,direct");
+    check_download(&records(&output), &["direct"]);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("skipped: no pepsal: pepsal is not installed"),
+        "{errors}"
+    );
+    let output = lab("pepsal");
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("no case is left"), "{errors}");
+}
+
 #[test]
 fn ipv6_works_as_ipv4() {
     let _alone = alone();

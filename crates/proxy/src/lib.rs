@@ -34,4 +34,5 @@ pub use cleanup::{Cleaned, cleanup};
 pub use command::default_socket;
 pub use error::Error;
 pub use helper::{RunOptions, describe_rules, run};
+pub use midspan_service::logging::LogLevel;
 pub use relay_process::relay_main;

@@ -27,13 +27,13 @@ const DIFFERS: u8 = 3;
 #[command(
     name = "real-clients",
     max_term_width = 100,
-    after_help = "Examples:\n  real-clients --list\n  real-clients --cases 'curl*;ssh*'\n  \
+    after_help = "Examples:\n  real-clients --list\n  real-clients --only 'curl*;ssh*'\n  \
                   real-clients --gateways early --cases '*FTP*' --json"
 )]
 struct Arguments {
     /// Only cases whose names fit one of these patterns (* any text, ? any character)
-    #[arg(long, value_delimiter = ';', value_name = "PATTERN")]
-    cases: Vec<String>,
+    #[arg(long, alias = "cases", value_delimiter = ';', value_name = "CASES")]
+    only: Vec<String>,
     /// Kinds of gateways to compare with plain routing: end-to-end, early, socks5, http
     #[arg(
         long,
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 }
 
 fn compare(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let chosen = chosen_cases(&arguments.cases)?;
+    let chosen = chosen_cases(&arguments.only)?;
     if arguments.list {
         list(&chosen);
         return Ok(ExitCode::SUCCESS);

@@ -200,7 +200,12 @@ impl Plan {
         Ok(rows)
     }
 
-    fn points(&self) -> Result<Vec<Point>, Error> {
+    /// The points: the value of each swept key, in the order of the sweeps, and the path with these
+    /// values and all overrides.
+    ///
+    /// # Errors
+    /// The path file, an override or a swept value is wrong.
+    pub fn paths(&self) -> Result<Vec<(Vec<String>, Path)>, Error> {
         let mut combinations: Vec<Vec<&(String, Override)>> = vec![Vec::new()];
         for sweep in &self.sweeps {
             combinations = combinations
@@ -219,11 +224,20 @@ impl Plan {
         for change in &self.overrides {
             source = change.apply(&source, Path::read)?.0;
         }
+        combinations
+            .into_iter()
+            .map(|combination| {
+                let (values, changes): (Vec<String>, Vec<Override>) =
+                    combination.into_iter().cloned().unzip();
+                let path = overrides::read_with(&source, &changes, Path::read)?;
+                Ok((values, self.choose(path)?))
+            })
+            .collect()
+    }
+
+    fn points(&self) -> Result<Vec<Point>, Error> {
         let mut points = Vec::new();
-        for combination in combinations {
-            let (values, changes): (Vec<String>, Vec<Override>) =
-                combination.into_iter().cloned().unzip();
-            let mut path = self.choose(overrides::read_with(&source, &changes, Path::read)?)?;
+        for (values, mut path) in self.paths()? {
             let replaced = cubic_for_bbr(&mut path);
             let has_proxies = path.proxies().next().is_some();
             for proxies in [false, true] {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::case::Case;
-use crate::end::{End, LIMIT, WHILE};
+use crate::end::{End, WHILE};
 use crate::error::{Error, Played, Stop};
 use crate::network::Target;
 use crate::proxies::Conditions;
@@ -196,7 +196,7 @@ fn crowd(stage: &Stage<'_>, listener: &Listener) -> Result<Vec<End>, Stop> {
 /// accepted before it.
 fn is_served_again(stage: &Stage<'_>, listener: &Listener) -> Result<bool, Stop> {
     let begin = Instant::now();
-    while begin.elapsed() < LIMIT {
+    while begin.elapsed() < stage.limit {
         let socket = stage.client_socket()?;
         let limit = socket.set_write_timeout(Some(Duration::from_secs(2)));
         limit.map_err(Error::system("set a time limit"))?;

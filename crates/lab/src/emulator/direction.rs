@@ -6,6 +6,7 @@ use midspan_link::{
     Stage as _, Streams,
 };
 use midspan_units::{Time, TimeSpan};
+use serde::{Deserialize, Serialize};
 
 use super::Setup;
 use super::frame::{Frame, Kind};
@@ -22,7 +23,7 @@ const TAIL_FRAMES: u64 = 5;
 const BIN_LIMIT: usize = 72_000;
 
 /// The traffic of one direction since the last reset.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct DirectionReport {
     /// Counters of the link.
     pub counters: Counters,
@@ -40,7 +41,7 @@ pub struct DirectionReport {
 }
 
 /// How late frames were sent to the next node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Lateness {
     /// Frames sent to the next node.
     pub frames: u64,

@@ -23,6 +23,7 @@ use midspan_link::Configuration;
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
 use rustix::event::EventfdFlags;
+use serde::{Deserialize, Serialize};
 
 use direction::Direction;
 pub use direction::{BIN, DirectionReport, Lateness};
@@ -47,7 +48,7 @@ pub struct Setup {
 }
 
 /// The traffic of a link since its last reset.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct LinkReport {
     /// From the first node to the second.
     pub up: DirectionReport,

@@ -2,6 +2,7 @@
 
 use midspan_link::{Bursts, Configuration, Histogram};
 use midspan_units::{BitRate, Time, TimeSpan};
+use serde::{Deserialize, Serialize};
 
 /// Seconds kept: two hours.
 const LIMIT: usize = 7_200;
@@ -9,7 +10,7 @@ const LIMIT: usize = 7_200;
 const PACKET: u64 = 1_500;
 
 /// The arrivals at a link in one second.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Second {
     /// Lengths of bursts of data in packets. Packets belong to one burst if they arrive no farther
     /// apart than the link takes to send a full packet. Empty if the link has no rate.

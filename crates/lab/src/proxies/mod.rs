@@ -2,9 +2,12 @@
 
 pub mod haproxy;
 pub mod midspan;
+pub mod pepsal;
 pub mod thin;
 
 use std::net::SocketAddr;
+
+use midspan_testbed::program::Program;
 
 /// One address forwarded to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,4 +16,12 @@ pub struct Forward {
     pub listen: SocketAddr,
     /// Where it connects to.
     pub to: SocketAddr,
+}
+
+/// What runs in a case, until it is dropped.
+pub enum Running<'a> {
+    /// A program.
+    Program(Program),
+    /// `PEPsal`, with its rules.
+    Pepsal(pepsal::Pepsal<'a>),
 }

@@ -1,4 +1,5 @@
-//! `midspan bugreport`: what a report of a fault needs, with masked addresses.
+//! `midspan bugreport`: what a report of a fault needs, with masked addresses and names of
+//! hosts.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -49,10 +50,11 @@ pub fn bugreport(options: &BugreportOptions) -> Outcome {
         "--config".to_owned(),
         file.display().to_string(),
     ]);
-    printing::text(Mask::default().text(&report));
-    printing::note(
-        "addresses are masked; names of hosts, interfaces and files are not: read the report before \
-         you publish it",
+    let host = system.nodename().to_string_lossy();
+    printing::text(Mask::with_host(&host).text(&report));
+    printing::warning(
+        "addresses and names of hosts are masked; names of interfaces, listeners and files are not: \
+         read the report before you publish it",
     );
     Ok(true)
 }

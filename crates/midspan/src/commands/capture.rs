@@ -57,7 +57,7 @@ pub fn capture(options: CaptureOptions) -> Outcome {
         .zip(captured.packets.iter().zip(&captured.interfaces))
     {
         if *packets == 0 {
-            printing::note(format_args!(
+            printing::warning(format_args!(
                 "no packet of the {leg} was seen at {interface}: it was idle, or its packets pass \
                  another interface (--client-interface, --server-interface), or NAT gives it \
                  another port"
@@ -65,7 +65,7 @@ pub fn capture(options: CaptureOptions) -> Outcome {
         }
     }
     if captured.missed > 0 {
-        printing::note(format_args!(
+        printing::warning(format_args!(
             "{} packets came too fast and are missing",
             captured.missed
         ));

@@ -1,14 +1,36 @@
-//! What the commands about paths have in common: changed values, chosen flows, threads.
+//! What the commands about paths have in common: changed values, chosen flows, threads, Ctrl-C.
 
-use midspan_document::{Located, Override};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use midspan_document::{Located, Override, Sweep};
 use midspan_path::Path;
-use miette::miette;
+use miette::{Context, IntoDiagnostic, miette};
+use signal_hook::consts::SIGINT;
 
 /// The values of `--set`.
 pub fn overrides(set: &[String]) -> Result<Vec<Override>, Located> {
     set.iter()
         .map(|text| Override::parse("--set", text))
         .collect()
+}
+
+/// The values of `--sweep`.
+pub fn sweeps(sweep: &[String]) -> Result<Vec<Sweep>, Located> {
+    sweep
+        .iter()
+        .map(|text| Sweep::parse("--sweep", text))
+        .collect()
+}
+
+/// A flag that the first Ctrl-C sets. The second one ends the command at once.
+pub fn interruption() -> miette::Result<Arc<AtomicBool>> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))
+        .and_then(|_| signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)))
+        .into_diagnostic()
+        .wrap_err("cannot catch Ctrl-C")?;
+    Ok(interrupted)
 }
 
 /// Keeps only the selected flows.

@@ -1,7 +1,5 @@
 //! `midspan compare PATH`: analysis, simulator and lab side by side.
 
-use std::time::Duration;
-
 use midspan_lab::{Case, CaseKind, Purpose, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
@@ -56,7 +54,7 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
     } else {
         vec![CaseKind::Direct]
     };
-    let cases = Case::of_kinds(&kinds, path, Duration::from_secs(options.limit));
+    let cases = Case::of_kinds(&kinds, path, options.timeout.into());
     namespace::isolate().into_diagnostic()?;
     let measurements = run_with_progress(path, &cases, options.repetitions, Purpose::Measurement)?;
     let valid = measurements.iter().all(|run| run.validity.is_valid());

@@ -14,7 +14,7 @@ use crate::progress::Bar;
 
 /// Runs the cases and prints the differences.
 pub fn conformance(options: &ConformanceOptions) -> Outcome {
-    let cases = chosen_cases(&options.cases)?;
+    let cases = chosen_cases(&options.only)?;
     if options.list {
         for case in cases {
             printing::line(case.name);
@@ -31,6 +31,7 @@ pub fn conformance(options: &ConformanceOptions) -> Outcome {
         against: known_names(&options.against)?,
         program: program.into_diagnostic()?,
         quick: options.quick,
+        limit: options.timeout.into(),
         jobs: options.jobs.into(),
     };
     namespace::isolate().into_diagnostic()?;

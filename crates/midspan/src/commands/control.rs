@@ -61,7 +61,7 @@ fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Ans
     } else if answer.ok {
         print(&answer);
         for note in &answer.notes {
-            printing::note(format_args!("note: {note}"));
+            printing::warning(format_args!("note: {note}"));
         }
     }
     match answer.ok {

@@ -76,7 +76,7 @@ pub fn demo(options: &DemoOptions) -> Outcome {
     write_report(&presentation, &options.html)?;
     let failures = failures(&measurements);
     for failure in &failures {
-        printing::note(format_args!("Midspan failed: {failure}"));
+        printing::warning(format_args!("Midspan failed: {failure}"));
     }
     Ok(failures.is_empty())
 }

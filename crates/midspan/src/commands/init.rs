@@ -51,7 +51,7 @@ pub fn init(options: &InitOptions) -> Outcome {
             .iter()
             .any(|one| one.name == *name && one.has_default_route)
         {
-            printing::note(format_args!(
+            printing::warning(format_args!(
                 "note: {name} has the default route. Clients are usually at another interface: \
                  Midspan intercepts the connections that arrive there."
             ));

@@ -1,16 +1,17 @@
 //! `midspan lab PATH`: flows over emulated links.
 
+mod sweep;
+
 use std::path::Path as FilePath;
-use std::time::Duration;
 
 use midspan_lab::{
-    Case, Measurement, Presentation, Progress, Purpose, comparison_records, flow_records,
+    Case, CaseKind, Measurement, Presentation, Progress, Purpose, comparison_records, flow_records,
 };
 use midspan_linux::namespace;
 use midspan_path::Path;
-use midspan_records::Records;
+use midspan_records::{Record, Records};
 use midspan_report::{pivot, stdout_width};
-use miette::IntoDiagnostic;
+use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
 use super::choices::{choose_flows, overrides};
@@ -21,64 +22,81 @@ use crate::progress::Bar;
 
 /// Runs a path and prints the results.
 pub fn lab(options: &LabRunOptions) -> Outcome {
+    let kinds = installed(&options.against)?;
+    if !options.sweep.is_empty() || options.state.is_some() {
+        return sweep::sweep(options, &kinds);
+    }
     let name = options.path.as_deref().unwrap_or_default();
     let mut path = Path::load_with(name, &overrides(&options.set)?)?;
     if let Some(seed) = options.seed {
         path.seed = seed;
     }
     choose_flows(&mut path, &options.flows)?;
-    let limit = Duration::from_secs(options.limit);
-    let cases = Case::of_kinds(&options.against, &path, limit);
-    let title = format!("Flows over the path \"{}\"", path.name);
-    measure(
-        &path,
-        &cases,
-        options.repetitions,
-        &title,
-        options.at_most,
-        options.html.as_deref(),
-        options.output.json,
-    )
+    let cases = Case::of_kinds(&kinds, &path, options.timeout.into());
+    namespace::isolate().into_diagnostic()?;
+    let repetitions = options.repetitions;
+    let measurements = run_with_progress(&path, &cases, repetitions, Purpose::Measurement)?;
+    let flows = flow_records(&path, &measurements);
+    let comparisons = comparison_records(&path, &measurements, options.at_most);
+    let valid = measurements.iter().all(|run| run.validity.is_valid());
+    let is_met = show(&path, options, flows, comparisons, &measurements)?;
+    Ok(valid && is_met)
 }
 
-/// Measures the cases of a path, prints, writes the report.
-fn measure(
-    path: &Path,
-    cases: &[Case],
-    repetitions: u32,
-    title: &str,
-    at_most: Option<f64>,
-    html: Option<&FilePath>,
-    json: bool,
-) -> Outcome {
-    namespace::isolate().into_diagnostic()?;
-    let measurements = run_with_progress(path, cases, repetitions, Purpose::Measurement)?;
-    let flows = flow_records(path, &measurements);
-    let comparisons = comparison_records(path, &measurements, at_most);
-    let records = Records {
-        records: flows.iter().chain(&comparisons).cloned().collect(),
-    };
-    if json {
-        printing::line(records.to_json());
-    } else {
-        printing::text(pivot(title, &flows).to_text(stdout_width()));
-        if !comparisons.is_empty() {
-            let ratios = pivot("Midspan against the others (below 1: faster)", &comparisons);
-            printing::text(format_args!("\n{}", ratios.to_text(stdout_width())));
+/// The kinds of cases whose program is installed. Those that are left out are named.
+fn installed(kinds: &[CaseKind]) -> miette::Result<Vec<CaseKind>> {
+    let (left_out, kept): (Vec<CaseKind>, Vec<CaseKind>) = kinds
+        .iter()
+        .copied()
+        .partition(|kind| kind.missing().is_some());
+    for kind in &left_out {
+        if let Some(reason) = kind.missing() {
+            printing::warning(format_args!("skipped: no {kind}: {reason}"));
         }
     }
-    if let Some(file) = html {
+    if kept.is_empty() {
+        return Err(miette!("no case is left: name another one with --against"));
+    }
+    Ok(kept)
+}
+
+/// Prints the records and writes the report. Returns whether all bounds are met.
+fn show(
+    path: &Path,
+    options: &LabRunOptions,
+    flows: Vec<Record>,
+    comparisons: Vec<Record>,
+    measurements: &[Measurement],
+) -> miette::Result<bool> {
+    let title = format!("Flows over the path \"{}\"", path.name);
+    let mut tables = vec![pivot(&title, &flows)];
+    if !comparisons.is_empty() {
+        let title = "Midspan against the others (below 1: faster)";
+        tables.push(pivot(title, &comparisons));
+    }
+    let records = Records {
+        records: flows.into_iter().chain(comparisons).collect(),
+    };
+    if options.output.json {
+        printing::line(records.to_json());
+    } else {
+        let tables: Vec<String> = tables
+            .iter()
+            .map(|table| table.to_text(stdout_width()))
+            .collect();
+        printing::text(tables.join("\n"));
+    }
+    if let Some(file) = &options.html {
         let presentation = Presentation {
             path,
-            title,
+            title: &title,
             command: printing::command_line(),
-            measurements: &measurements,
+            measurements,
             records: &records,
         };
         write_report(&presentation, file)?;
     }
-    let valid = measurements.iter().all(|run| run.validity.is_valid());
-    Ok(valid && records.all_ok())
+    Ok(records.all_ok())
 }
 
 /// Writes the report of a lab run.

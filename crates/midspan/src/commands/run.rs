@@ -1,12 +1,13 @@
 //! `midspan run`: the proxy.
 
 use midspan_linux::descriptor_passing::inherited;
+use midspan_proxy::LogLevel;
 use midspan_proxy::configuration::Configuration;
 use miette::{Context, IntoDiagnostic};
 
 use super::Outcome;
 use crate::arguments::RunOptions;
-use crate::printing;
+use crate::printing::{self, Verbosity};
 
 /// The privileged helper.
 pub fn run(options: RunOptions) -> Outcome {
@@ -27,6 +28,11 @@ pub fn run(options: RunOptions) -> Outcome {
         configuration: options.config,
         relay_arguments: vec!["relay".to_owned()],
         ready,
+        log_level: match printing::verbosity() {
+            Verbosity::Quiet => Some(LogLevel::Warn),
+            Verbosity::Normal => None,
+            Verbosity::Verbose => Some(LogLevel::Debug),
+        },
     })?;
     Ok(true)
 }

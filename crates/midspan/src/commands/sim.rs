@@ -4,19 +4,16 @@ mod rows;
 mod traces;
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
-use midspan_document::Sweep;
 use midspan_lab::CaseKind;
 use midspan_records::Records;
 use midspan_report::{pivot, stdout_width};
 use midspan_sweep::{Plan, Row, Status, Step, cubic_for_bbr};
-use miette::{Context, IntoDiagnostic, miette};
-use signal_hook::consts::SIGINT;
+use miette::miette;
 
 use super::Outcome;
-use super::choices::{cores, overrides};
+use super::choices::{cores, interruption, overrides, sweeps};
 use crate::lab_arguments::SimOptions;
 use crate::printing;
 use crate::progress::Bar;
@@ -26,11 +23,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
     let plan = Plan {
         source: midspan_path::source(&options.path)?,
         overrides: overrides(&options.set)?,
-        sweeps: options
-            .sweep
-            .iter()
-            .map(|text| Sweep::parse("--sweep", text))
-            .collect::<Result<_, _>>()?,
+        sweeps: sweeps(&options.sweep)?,
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,
@@ -62,12 +55,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
 /// points of a sweep are printed on standard error meanwhile.
 fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome {
     let runs = plan.runs()?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    // The second Ctrl-C ends the command at once.
-    signal_hook::flag::register_conditional_default(SIGINT, Arc::clone(&interrupted))
-        .and_then(|_| signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)))
-        .into_diagnostic()
-        .wrap_err("cannot catch Ctrl-C")?;
+    let interrupted = interruption()?;
     let mut output: Box<dyn rows::Output> = if options.csv {
         Box::new(rows::Csv::begin(plan)?)
     } else if options.output.json {
@@ -107,7 +95,7 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
         output.end(title);
     }
     if interrupted.load(Ordering::Relaxed) && done < runs {
-        printing::note(format_args!(
+        printing::warning(format_args!(
             "stopped after {done} of {runs} runs: the points that were complete are in the output"
         ));
         return Ok(false);
@@ -118,7 +106,7 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     let failed = all.iter().filter(|row| row.failure.is_some());
     let failed: usize = distinct_points(failed);
     if failed > 0 {
-        printing::note(format_args!(
+        printing::warning(format_args!(
             "{failed} points have failed runs; their rows contain the reason"
         ));
     }

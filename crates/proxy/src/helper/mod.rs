@@ -42,7 +42,7 @@ use midspan_linux::user_map::UserMap;
 use midspan_policy::LegStart;
 use midspan_relay::{OpenListener, leg_options};
 use midspan_service::liveness::{Absence, Watch};
-use midspan_service::logging;
+use midspan_service::logging::{self, LogLevel};
 use midspan_service::notify::Notifier;
 use midspan_service::signals::Signals;
 use midspan_service::user::{OWN, User};
@@ -77,6 +77,8 @@ pub struct RunOptions {
     pub relay_arguments: Vec<String>,
     /// Gets one byte, and is closed, when connections are accepted.
     pub ready: Option<OwnedFd>,
+    /// The log level, in place of the configuration's, also after each reload.
+    pub log_level: Option<LogLevel>,
 }
 
 /// Runs the proxy until a signal ends it.
@@ -97,6 +99,7 @@ pub fn run(options: RunOptions) -> Result<(), Error> {
 
 fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let mut configuration = Configuration::load(&options.configuration)?;
+    configuration.log.level = options.log_level.unwrap_or(configuration.log.level);
     logging::start_without_rights(configuration.log)
         .map_err(Error::system("start the thread of the log"))?;
     if passwords::has_any(&configuration)
@@ -164,6 +167,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let limit = configuration.interception.watchdog_timeout.into();
     let mut supervisor = Supervisor {
         file: options.configuration,
+        log_level: options.log_level,
         relay,
         signals,
         windows,

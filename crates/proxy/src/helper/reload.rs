@@ -72,6 +72,7 @@ impl Supervisor {
     /// Puts the file in force; returns the keys that need a restart.
     fn reload(&mut self) -> Result<Vec<&'static str>, Error> {
         let mut new = Configuration::load(&self.file)?;
+        new.log.level = self.log_level.unwrap_or(new.log.level);
         let left_out = families::leave_out_and_say(&mut new)?;
         let fixed = new.keep_fixed(&self.configuration);
         check_machine(&new)?;

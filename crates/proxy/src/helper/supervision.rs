@@ -28,6 +28,7 @@ use crate::control::FromRelay;
 use crate::health::HelperState;
 use crate::late::{LateThread, ThreadName};
 use midspan_service::liveness::{Absence, Watch};
+use midspan_service::logging::LogLevel;
 use midspan_service::notify::Notifier;
 use midspan_service::signals::Signals;
 
@@ -57,6 +58,8 @@ const END_LIMIT: Timespec = Timespec {
 pub(super) struct Supervisor {
     /// The configuration file.
     pub file: PathBuf,
+    /// The log level, in place of the file's.
+    pub log_level: Option<LogLevel>,
     /// The configuration in force.
     pub configuration: Configuration,
     pub relay: RelayProcess,

@@ -31,6 +31,7 @@ pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
         configuration: file.into(),
         relay_arguments: vec![AS.to_owned(), "relay".to_owned()],
         ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
+        log_level: None,
     })
 }
 

@@ -149,7 +149,7 @@ pub fn laboratory(
     }
     if effort.only_finished {
         let is_stored = |case: &Case, repetition| {
-            let key = point::key(case, repetition);
+            let key = case.run_key(repetition);
             key.is_some_and(|key| store.get(&key).is_some())
         };
         let has_stored = |point: &Point| point.runs().any(|(_, case, run)| is_stored(case, run));
@@ -229,7 +229,7 @@ fn planned(points: &[Point]) -> Result<Vec<Planned<'_>>, LaboratoryError> {
             let unwritable = || LaboratoryError::Unwritable {
                 case: point.name_of(case),
             };
-            let key = point::key(case, repetition).ok_or_else(unwritable)?;
+            let key = case.run_key(repetition).ok_or_else(unwritable)?;
             Ok(Planned {
                 point,
                 case,

@@ -1,7 +1,6 @@
 //! The points of a paper's figures, each with the cases that are compared at it.
 
-use midspan_lab::{Case, ThinOptions};
-use midspan_records::RunKey;
+use midspan_lab::Case;
 use midspan_report::Axis;
 
 use super::statement::{Metric, Statement};
@@ -106,27 +105,6 @@ impl Place {
         let axis = Axis::new(axis.0, axis.1).on_a_logarithmic_scale();
         Self { plot, axis, at }
     }
-}
-
-/// What distinguishes a measurement of a case from others: all its settings, as in a path file. The
-/// names of the point and the case are not part of the key. `None` if no path file can have the path.
-pub(super) fn key(case: &Case, repetition: u32) -> Option<RunKey> {
-    let mut path = case.path.clone();
-    path.description.clear();
-    let mut key = RunKey::new()
-        .with("path", path.to_text()?)
-        .with("case", case.kind)
-        .with("repetition", repetition);
-    if let Some(ThinOptions { pass, ack_first }) = case.thin {
-        key = key.with("thin", if pass { "pass" } else { "by default" });
-        if let Some(rate) = ack_first {
-            key = key.with("ACKs first at", rate);
-        }
-    }
-    if let Some(discarded) = case.discarded {
-        key = key.with("after", discarded.to_text());
-    }
-    Some(key)
 }
 
 /// All runs of the points, in their order. The cases of a point alternate within a repetition. All

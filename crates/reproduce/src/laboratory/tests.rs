@@ -34,7 +34,7 @@ pub(super) fn check_points(points: &[Point]) {
         let cases: BTreeSet<&str> = point.cases.iter().map(|case| case.name).collect();
         assert_eq!(cases.len(), point.cases.len(), "{}", point.name);
         let keys: BTreeSet<RunKey> = (point.cases.iter())
-            .map(|case| point::key(case, 0).unwrap())
+            .map(|case| case.run_key(0).unwrap())
             .collect();
         assert_eq!(keys.len(), point.cases.len(), "{}", point.name);
         for said in &point.statements {
@@ -196,10 +196,10 @@ fn a_stored_run_of_an_earlier_build_is_found() {
         ack_first: None,
     });
     let store: Store<Run> = Store::open(&file, RUNS).unwrap();
-    let key = point::key(&case, 2).unwrap();
+    let key = case.run_key(2).unwrap();
     let run = store.get(&key);
     let run = run.unwrap_or_else(|| panic!("{} {:?}", key.digest(), store.note()));
     assert_eq!((run.acks, run.wire.dropped), (700.0, 5.0));
     assert_eq!(run.transfers[0].completion, Some(8.0));
-    assert_eq!(store.get(&point::key(&case, 1).unwrap()), None);
+    assert_eq!(store.get(&case.run_key(1).unwrap()), None);
 }

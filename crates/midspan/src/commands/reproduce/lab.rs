@@ -54,7 +54,7 @@ pub const fn extent(quick: bool, full: bool) -> Extent {
 /// Prints the number of runs that do not count.
 pub fn say_void(void: usize, runs: usize) {
     if void > 0 {
-        printing::note(format_args!(
+        printing::warning(format_args!(
             "{void} of {runs} runs are void and do not count; --state FILE makes them again"
         ));
     }

@@ -181,6 +181,7 @@ impl End {
             sent: self.sent,
             received: 0,
             log: Log::default(),
+            limit: self.limit,
         };
         let sent = std::thread::scope(|scope| {
             let sent = scope.spawn(|| sender.send(count).and_then(|()| sender.finish()));

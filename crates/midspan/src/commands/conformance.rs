@@ -110,3 +110,23 @@ fn difference(outcome: &CaseOutcome) -> String {
         outcome.seen
     )
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
+    use crate::arguments::{Arguments, Command};
+    use crate::lab_arguments::LabPackage;
+
+    #[test]
+    fn the_default_time_limit_is_that_of_the_suite() {
+        let arguments = Arguments::try_parse_from(["midspan", "conformance"]).unwrap();
+        let Command::LabPackage(LabPackage::Conformance(options)) = arguments.command else {
+            panic!("another command");
+        };
+        assert_eq!(Duration::from(options.timeout), midspan_conformance::LIMIT);
+    }
+}

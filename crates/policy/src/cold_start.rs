@@ -20,6 +20,7 @@ use ipnet::IpNet;
 use midspan_units::{Time, TimeSpan};
 
 use crate::LegSample;
+use crate::hosts::Hosts;
 use crate::initial_window::LEAST_WINDOW;
 
 /// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
@@ -55,6 +56,17 @@ struct Cold {
     lost_at: Time,
 }
 
+/// A peer without a known path, whose short sessions lost segments.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownColdStart {
+    /// The peer.
+    pub peer: IpNet,
+    /// Time since the last of these losses.
+    pub age: TimeSpan,
+    /// The largest initial window of its next connection, in segments.
+    pub window: u32,
+}
+
 /// Starts towards unknown peers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ColdStarts {
@@ -83,7 +95,7 @@ impl ColdStarts {
         if cold.busy_until > now {
             return LEAST_WINDOW;
         }
-        if cold.halvings > 0 && cold.lost_at + REMEMBERED <= now {
+        if !cold.is_halved(now) {
             cold.halvings = 0;
         }
         let given: u32 = cold.starts.iter().map(|(_, extra)| *extra).sum();
@@ -119,6 +131,54 @@ impl ColdStarts {
             cold.halvings = (cold.halvings + 1).min(HALVINGS);
             cold.lost_at = now;
         }
+    }
+}
+
+impl Cold {
+    /// The largest window of the next start, in segments.
+    fn window(&self) -> u32 {
+        (WINDOW >> self.halvings).max(LEAST_WINDOW)
+    }
+
+    /// Whether earlier starts lost segments, not too long ago.
+    fn is_halved(&self, now: Time) -> bool {
+        self.halvings > 0 && now < self.lost_at + REMEMBERED
+    }
+}
+
+impl ColdStarts {
+    /// At most `most` of these hosts that lost segments, after the host `after`.
+    pub(crate) fn known(
+        &self,
+        now: Time,
+        hosts: &Hosts,
+        after: Option<IpNet>,
+        most: usize,
+    ) -> Vec<KnownColdStart> {
+        let halved = hosts
+            .entries(&self.peers, after)
+            .filter(|(_, cold)| cold.is_halved(now));
+        halved
+            .take(most)
+            .map(|(peer, cold)| KnownColdStart {
+                peer: *peer,
+                age: now.since(cold.lost_at),
+                window: cold.window(),
+            })
+            .collect()
+    }
+
+    /// Forgets at most `most` of these hosts; returns how many.
+    pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> usize {
+        let peers = hosts.entries(&self.peers, None).take(most);
+        let peers: Vec<IpNet> = peers.map(|(peer, _)| *peer).collect();
+        for peer in &peers {
+            self.peers.remove(peer);
+        }
+        if !peers.is_empty() {
+            self.order.retain(|peer| !hosts.are_in(*peer));
+        }
+        peers.len()
     }
 }
 

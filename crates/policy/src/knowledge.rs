@@ -1,5 +1,6 @@
 //! The measurements that the sessions of a proxy leave for later sessions.
 
+use crate::hosts::Hosts;
 use crate::learned_start::LearnedPaths;
 use crate::leave_alone::{AsymmetricRoutes, Gains};
 use crate::shared_path::SharedPaths;
@@ -17,3 +18,48 @@ pub struct Knowledge {
     /// The routes on which the answers of servers do not come back through the proxy.
     pub routes: AsymmetricRoutes,
 }
+
+/// Numbers of forgotten entries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Forgotten {
+    /// Known paths.
+    pub paths: usize,
+    /// Peers with cold starts.
+    pub cold_starts: usize,
+    /// Asymmetric routes.
+    pub asymmetric_routes: usize,
+    /// Routes with measured gains.
+    pub gains: usize,
+}
+
+impl Forgotten {
+    /// Whether entries may be left, after a call that forgets at most `most` of each kind.
+    #[must_use]
+    pub fn may_have_more(&self, most: usize) -> bool {
+        let all = [
+            self.paths,
+            self.cold_starts,
+            self.asymmetric_routes,
+            self.gains,
+        ];
+        all.iter().any(|count| *count >= most)
+    }
+}
+
+impl Knowledge {
+    /// Forgets what sessions with these hosts have left for later ones: at most `most` entries of
+    /// each kind. Running sessions keep what they have measured, and leave it at their end. The
+    /// measured gain by size, over all hosts, stays.
+    pub fn forget(&mut self, hosts: &Hosts, most: usize) -> Forgotten {
+        let (paths, cold_starts) = self.paths.forget(hosts, most);
+        Forgotten {
+            paths,
+            cold_starts,
+            asymmetric_routes: self.routes.forget_some(hosts, most),
+            gains: self.gains.forget(hosts, most),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

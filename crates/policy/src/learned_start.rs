@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
-use crate::cold_start::ColdStarts;
+use crate::cold_start::{ColdStarts, KnownColdStart};
+use crate::hosts::Hosts;
 use crate::prefix::host_prefix;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
@@ -69,6 +70,27 @@ impl LearnedStart {
             rate: self.rate,
         })
     }
+}
+
+/// The learned properties of the path to a peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownPath {
+    /// The peer: a client, or a server.
+    pub peer: IpNet,
+    /// Time since the newest session that contributed.
+    pub age: TimeSpan,
+    /// The rate that the path carries; `None` if it was measured too long ago to be of use.
+    pub rate: Option<BitRate>,
+    /// The smallest round-trip time.
+    pub round_trip: TimeSpan,
+    /// Losses are random there: they do not come from a queue.
+    pub is_lossy: bool,
+    /// The largest flight that arrived without a loss or a queue, if sessions did not fill the path.
+    pub flight: ByteSize,
+    /// The largest initial window that a single new connection may get, in segments.
+    pub window: u32,
+    /// How often this window was halved, because starts lost segments.
+    pub halvings: u8,
 }
 
 #[derive(Debug, Clone)]
@@ -217,14 +239,8 @@ impl LearnedPaths {
         // A session that began less than a round trip ago may count twice. A start that is too
         // small is better than one that is too large.
         let in_flight = starting.chain(running).fold(0, u64::saturating_add);
-        let carried = rate.bytes_in(path.round_trip) >> path.halvings;
-        let divisor = if in_flight == 0 { SHARE } else { SHARE_BESIDE };
-        let share = carried.saturating_sub(in_flight) / divisor;
-        let taken = path.aged(now, path.flight) >> path.halvings;
-        let share = share.max(taken.saturating_sub(in_flight));
         let segment = u64::from(segment_size.max(1));
-        let share = u32::try_from(share / segment).unwrap_or(MOST_WINDOW);
-        let share = share.clamp(LEAST_WINDOW, MOST_WINDOW);
+        let share = path.share(now, rate, in_flight, segment);
         let possible = windows.iter().copied().filter(|window| *window <= share);
         let mut window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
         // The capacity of a path that the newest session did not fill is unknown. A start there
@@ -255,6 +271,62 @@ impl LearnedPaths {
         path.is_some_and(|path| path.is_lossy && path.aged(now, path.rate) > 0)
     }
 
+    /// At most `most` of the known paths to these hosts, in the order of the peers, after the peer
+    /// `after`.
+    #[must_use]
+    pub fn known(
+        &self,
+        now: Time,
+        hosts: &Hosts,
+        after: Option<IpNet>,
+        most: usize,
+    ) -> Vec<KnownPath> {
+        let entries = hosts.entries(&self.paths, after).take(most);
+        entries
+            .map(|(peer, path)| {
+                let rate = BitRate::from_bits_per_second(path.aged(now, path.rate));
+                let share = |rate| path.share(now, rate, 0, SEGMENT.into());
+                KnownPath {
+                    peer: *peer,
+                    age: now.since(path.noted),
+                    rate,
+                    round_trip: path.round_trip,
+                    is_lossy: path.is_lossy,
+                    flight: ByteSize::from_bytes(path.aged(now, path.flight)),
+                    window: rate.map_or(LEAST_WINDOW, share),
+                    halvings: path.halvings,
+                }
+            })
+            .collect()
+    }
+
+    /// At most `most` of these hosts that lost segments in cold starts, in the same order.
+    #[must_use]
+    pub fn known_cold_starts(
+        &self,
+        now: Time,
+        hosts: &Hosts,
+        after: Option<IpNet>,
+        most: usize,
+    ) -> Vec<KnownColdStart> {
+        self.cold.known(now, hosts, after, most)
+    }
+
+    /// Forgets at most `most` known paths to these hosts, and as many cold starts; returns how many
+    /// of each.
+    pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> (usize, usize) {
+        let peers = hosts.entries(&self.paths, None).take(most);
+        let peers: Vec<IpNet> = peers.map(|(peer, _)| *peer).collect();
+        for peer in &peers {
+            self.paths.remove(peer);
+        }
+        if !peers.is_empty() {
+            // Peers that are left for the next call, too: they are only about to be forgotten.
+            self.order.retain(|peer| !hosts.are_in(*peer));
+        }
+        (peers.len(), self.cold.forget(hosts, most))
+    }
+
     /// Number of known peers.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -269,6 +341,17 @@ impl LearnedPaths {
 }
 
 impl Path {
+    /// The share of a start, in segments of `segment` bytes, where the path carries this rate now.
+    fn share(&self, now: Time, rate: BitRate, in_flight: u64, segment: u64) -> u32 {
+        let carried = rate.bytes_in(self.round_trip) >> self.halvings;
+        let divisor = if in_flight == 0 { SHARE } else { SHARE_BESIDE };
+        let share = carried.saturating_sub(in_flight) / divisor;
+        let taken = self.aged(now, self.flight) >> self.halvings;
+        let share = share.max(taken.saturating_sub(in_flight));
+        let share = u32::try_from(share / segment).unwrap_or(MOST_WINDOW);
+        share.clamp(LEAST_WINDOW, MOST_WINDOW)
+    }
+
     /// The present worth of a value of this path that was noted; 0 if it is too old to be of use.
     fn aged(&self, now: Time, noted: u64) -> u64 {
         let lives = now.since(self.noted).nanoseconds() / HALF_LIFE.nanoseconds();

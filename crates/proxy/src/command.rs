@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use crate::client::{self, ClientError, Place};
 use crate::configuration::{Configuration, ControlSocket};
+use crate::learned::{ForgottenCounts, LeftAloneRow};
 
 /// Time limit of a command; a reload waits for the relay.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -39,6 +40,13 @@ pub enum Request {
     Kick {
         /// The number of a session, or a prefix of clients or servers.
         target: String,
+    },
+    /// List the routes that are left alone because splitting was found not to help.
+    LeftAlone,
+    /// Forget what earlier sessions have left for later ones.
+    Forget {
+        /// Only about clients and servers with this prefix; `None` for all.
+        prefix: Option<String>,
     },
 }
 
@@ -69,6 +77,15 @@ impl Request {
                 let missing = || "target=NUMBER or target=PREFIX is missing".to_owned();
                 let target = target.ok_or_else(|| Refusal::Parameters(missing()))?;
                 Ok(Self::Kick { target })
+            }),
+            "/left-alone" => ("GET, HEAD", |_, query| {
+                parameter(query, None).map(|_| Self::LeftAlone)
+            }),
+            // The relay answers what was learned.
+            "/learned" if is_get(method) => return None,
+            "/learned" => ("GET, HEAD, DELETE", |_, query| {
+                let prefix = parameter(query, Some("prefix"))?;
+                Ok(Self::Forget { prefix })
             }),
             "/bypass" => ("GET, HEAD, POST, DELETE", |method, query| {
                 let allowed = (!is_get(method)).then_some("prefix");
@@ -113,6 +130,11 @@ impl Request {
                 (Method::DELETE, with("/bypass", "prefix", prefix.as_deref()))
             }
             Self::Kick { target } => (Method::POST, with("/kick", "target", Some(target))),
+            Self::LeftAlone => (Method::GET, "/left-alone".to_owned()),
+            Self::Forget { prefix } => (
+                Method::DELETE,
+                with("/learned", "prefix", prefix.as_deref()),
+            ),
         }
     }
 }
@@ -138,7 +160,7 @@ fn parameter(query: &str, allowed: Option<&str>) -> Result<Option<String>, Refus
 }
 
 /// The answer of a running proxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, Default)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Answer {
     /// Whether the request was carried out.
     pub ok: bool,
@@ -154,6 +176,12 @@ pub struct Answer {
     /// Numbers of reset connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kicked: Option<Kicked>,
+    /// Routes that are left alone because splitting was found not to help.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub left_alone: Option<Vec<LeftAloneRow>>,
+    /// Numbers of forgotten entries.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub forgotten: Option<ForgottenCounts>,
     /// The proxy's state.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub status: Option<Status>,
@@ -367,6 +395,11 @@ mod tests {
                 target: String::new(),
             },
             Request::Kick { target: strange },
+            Request::LeftAlone,
+            Request::Forget { prefix: None },
+            Request::Forget {
+                prefix: Some("2001:db8::/32".to_owned()),
+            },
         ] {
             let (method, target) = request.to_http();
             assert_eq!(read(method.as_str(), &target), Some(Ok(request)));
@@ -387,6 +420,8 @@ mod tests {
             ("GET", "/reload"),
             ("POST", "/status"),
             ("DELETE", "/kick?target=1"),
+            ("POST", "/learned"),
+            ("DELETE", "/left-alone"),
             ("OPTIONS", "/bypass"),
         ] {
             let read = read(method, target);
@@ -406,6 +441,8 @@ mod tests {
             );
         }
         assert_eq!(read("GET", "/sessions"), None);
+        assert_eq!(read("GET", "/learned?limit=3"), None);
+        assert_eq!(read("HEAD", "/learned"), None);
         assert_eq!(read("POST", "/"), None);
     }
 }

@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use midspan_policy::leave_alone::Route;
+use midspan_relay::access::Network;
 use midspan_relay::kick::{Kicked, Target};
 use midspan_relay::{Listener, RelayLimits};
 use midspan_service::logging::LogSettings;
@@ -27,6 +28,7 @@ use crate::configuration::RelaySettings;
 use crate::gate::GateSettings;
 use crate::health::HelperState;
 use crate::late::{LateThread, ThreadName};
+use crate::learned::ForgottenCounts;
 
 /// Most routes of one message.
 pub(crate) const ROUTES_AT_ONCE: usize = 64;
@@ -91,6 +93,13 @@ pub(crate) enum ToRelay {
         /// The sessions.
         target: Target,
     },
+    /// Forget what was learned; [`FromRelay::Forgotten`] answers.
+    Forget {
+        /// The answer has the same number.
+        number: u64,
+        /// Only about clients and servers with this prefix; `None` for all.
+        prefix: Option<Network>,
+    },
     /// The addresses of this machine, in the file in memory that comes with this message; sent
     /// after the listeners and the gate, and whenever the addresses change.
     Machine,
@@ -146,6 +155,14 @@ pub(crate) enum FromRelay {
         number: u64,
         /// Numbers of reset connections.
         kicked: Kicked,
+    },
+    /// What was forgotten for the [`ToRelay::Forget`] with this number. Verdicts about clients that are
+    /// left come before this message.
+    Forgotten {
+        /// The number of the command.
+        number: u64,
+        /// Numbers of forgotten entries.
+        forgotten: ForgottenCounts,
     },
     /// Splitting does not help on these routes: leave them alone for a while.
     LeaveAlone(Vec<Route>),

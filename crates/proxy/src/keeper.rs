@@ -72,6 +72,14 @@ impl Keeper {
         self.hand_over(helper, verdicts)
     }
 
+    /// Sends new verdicts now.
+    pub fn send_at_once(&mut self, helper: &OwnedFd, verdicts: &Remembered) -> Result<(), Error> {
+        match self.is_kept {
+            true => self.hand_over(helper, verdicts),
+            false => Ok(()),
+        }
+    }
+
     /// Sends new verdicts at the end; the helper may have ended.
     pub fn send_last(&mut self, helper: &OwnedFd, verdicts: &Remembered) {
         if self.is_kept

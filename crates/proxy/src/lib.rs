@@ -23,6 +23,7 @@ mod health;
 mod helper;
 mod keeper;
 mod late;
+pub mod learned;
 mod machine_memory;
 mod relay_listeners;
 mod relay_process;

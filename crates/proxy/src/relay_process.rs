@@ -3,12 +3,15 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::process_use::ProcessFiles;
 use midspan_linux::sandbox::{self, Landlock};
 use midspan_linux::tcp;
 use midspan_policy::Offered;
 use midspan_policy::congestion::BBR;
+use midspan_policy::hosts::Hosts;
+use midspan_relay::access::Network;
 use midspan_relay::kick::{Kick, Target};
 use midspan_relay::machine::{self, Machine};
 use midspan_relay::remembered::Remembered;
@@ -30,6 +33,7 @@ use crate::gate::{Gate, GateStatistics};
 use crate::health::Health;
 use crate::keeper::{self, Saved};
 use crate::late::ThreadName;
+use crate::learned::{self, ForgottenCounts};
 use crate::relay_listeners::RunningListeners;
 use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
 use crate::resolver;
@@ -158,6 +162,12 @@ fn serve() -> Result<(), Error> {
                     let gate = listeners.gate.as_ref();
                     kicks.begin(&listeners.relay, gate, number, target);
                 }
+                Some((ToRelay::Forget { number, prefix }, _)) => {
+                    let forgotten = forget(&listeners.relay, prefix)?;
+                    // The file is without the forgotten verdicts before the operator has the answer.
+                    keeper.send_at_once(&helper, listeners.relay.verdicts())?;
+                    message::send(&helper, &FromRelay::Forgotten { number, forgotten }, &[])?;
+                }
                 Some((ToRelay::Limits(limits), _)) => listeners.relay.change_limits(&limits),
                 Some((ToRelay::Retire { addresses, after }, _)) => {
                     listeners.retire(&addresses, after);
@@ -199,6 +209,19 @@ fn serve() -> Result<(), Error> {
             }
         }
     }
+}
+
+/// Forgets what was learned about hosts with this prefix, or about all.
+fn forget(relay: &Relay, prefix: Option<Network>) -> Result<ForgottenCounts, Error> {
+    let hosts = match prefix {
+        None => Hosts::ALL,
+        Some(Network { address, length }) => {
+            let prefix = IpNet::new(address, length).map_err(|_| Error::OutOfTurn)?;
+            Hosts::with_prefix(prefix)
+        }
+    };
+    let (knowledge, _) = relay.learned();
+    Ok(learned::forget(&hosts, &knowledge, relay.verdicts()))
 }
 
 /// How long to wait for the threads before the relay continues with other work.

@@ -441,6 +441,7 @@ impl Relay {
             registry: Arc::clone(&self.shared.registry),
             limits: Arc::clone(&self.shared.limits),
             knowledge: self.shared.knowledge.clone(),
+            clock: self.clock,
         }
     }
 

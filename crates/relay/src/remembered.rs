@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use midspan_policy::hosts::Hosts;
 use midspan_policy::oversized_segments::{Verdict, Verdicts};
 use midspan_units::{Time, TimeSpan};
 
@@ -33,7 +34,7 @@ pub struct Remembered(Arc<Mutex<State>>);
 #[derive(Debug)]
 struct State {
     verdicts: Verdicts,
-    /// Incremented with each new verdict.
+    /// Incremented with each new verdict, and when verdicts are forgotten.
     revision: u64,
 }
 
@@ -86,7 +87,32 @@ impl Remembered {
         counts
     }
 
-    /// A number that changes with each new verdict.
+    /// At most `most` verdicts on these hosts, in the order of the clients, after the client `after`,
+    /// each with the time since it was found. Verdicts that are too old are included.
+    #[must_use]
+    pub fn known(
+        &self,
+        hosts: &Hosts,
+        after: Option<IpAddr>,
+        most: usize,
+    ) -> Vec<(IpAddr, Verdict, TimeSpan)> {
+        let now = real_time();
+        let state = self.state();
+        let known = state.verdicts.of_hosts(hosts, after, most);
+        known
+            .map(|(client, verdict, at)| (client, verdict, now.since(at)))
+            .collect()
+    }
+
+    /// Forgets at most `most` verdicts on these hosts; returns how many.
+    pub fn forget(&self, hosts: &Hosts, most: usize) -> usize {
+        let mut state = self.state();
+        let forgotten = state.verdicts.forget(hosts, most);
+        state.revision = state.revision.wrapping_add(u64::from(forgotten > 0));
+        forgotten
+    }
+
+    /// A number that changes with each new verdict, and when verdicts are forgotten.
     #[must_use]
     pub fn revision(&self) -> u64 {
         self.state().revision
@@ -101,7 +127,7 @@ impl Remembered {
         for (client, verdict, at) in known {
             let seconds = at.since(Time::ZERO).nanoseconds() / NANOSECONDS;
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{client} {} {seconds}", name(verdict));
+            let _ = writeln!(text, "{client} {} {seconds}", verdict_name(verdict));
         }
         text
     }
@@ -147,7 +173,9 @@ impl Remembered {
 
 const NANOSECONDS: u64 = 1_000_000_000;
 
-const fn name(verdict: Verdict) -> &'static str {
+/// The name of a verdict, as in the file.
+#[must_use]
+pub const fn verdict_name(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Accepts => "takes",
         Verdict::Doubted => "doubted",
@@ -223,6 +251,27 @@ mod tests {
     fn a_file_of_all_clients_fits() {
         let longest = "2001:0db8:1111:2222:3333:4444:5555:6666 refuses 18446744073\n";
         assert!(HEADING.len() + 1 + VERDICT_LIMIT * longest.len() <= FILE_LIMIT);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_in_the_next_file() {
+        let remembered = Remembered::default();
+        let of = |client: &str| client.parse::<IpAddr>().unwrap();
+        for client in ["192.0.2.1", "192.0.2.2", "2001:db8::1"] {
+            remembered.note(of(client), Verdict::Accepts);
+        }
+        let hosts = Hosts::with_prefix("192.0.2.0/24".parse().unwrap());
+        let known = remembered.known(&hosts, Some(of("192.0.2.1")), 9);
+        assert_eq!((known.len(), known[0].0), (1, of("192.0.2.2")));
+        let revision = remembered.revision();
+        assert_eq!(remembered.forget(&hosts, 9), 2);
+        assert_ne!(remembered.revision(), revision);
+        assert_eq!(remembered.of(of("192.0.2.1")), None);
+        let text = remembered.text();
+        assert!(text.contains("2001:db8::1") && !text.contains("192.0.2."));
+        let revision = remembered.revision();
+        assert_eq!(remembered.forget(&hosts, 9), 0);
+        assert_eq!(remembered.revision(), revision);
     }
 
     proptest! {

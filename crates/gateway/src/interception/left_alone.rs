@@ -56,18 +56,40 @@ impl LeftAlone {
         self.0.iter().filter(|(_, until)| *until > now).count()
     }
 
+    /// The pairs, each with the rest of its time, in the order in which they were added.
+    pub fn pairs(&self, now: Instant) -> impl Iterator<Item = (Pair, Duration)> {
+        let left = move |until: &Instant| until.saturating_duration_since(now);
+        (self.0.iter())
+            .map(move |(pair, until)| (*pair, left(until)))
+            .filter(|(_, left)| *left > Duration::ZERO)
+    }
+
+    /// Removes these pairs.
+    pub fn remove(&mut self, pairs: &[Pair]) {
+        self.0.retain(|(pair, _)| !pairs.contains(pair));
+    }
+
+    /// The text for `nft -f` that removes `pairs` from the sets of a table in force.
+    pub(super) fn removals(pairs: &[Pair], table: &str) -> String {
+        let mut text = String::new();
+        for pair in pairs {
+            // As below: an element that is no longer in the set must not be an error.
+            let (set, pair) = (set_of(pair), text_of(pair));
+            let _ = write!(
+                text,
+                "add element inet {table} {set} {{ {pair} }}\n\
+                 delete element inet {table} {set} {{ {pair} }}\n"
+            );
+        }
+        text
+    }
+
     /// The text for `nft -f` that adds those of `pairs` that are left alone to the sets of a table
     /// in force. A pair that is already in a set is replaced, so that its time begins again.
     pub(super) fn additions(&self, pairs: &[Pair], table: &str, now: Instant) -> String {
         let mut text = String::new();
         for (pair, until) in self.0.iter().filter(|(pair, _)| pairs.contains(pair)) {
-            let [four, six] = SETS.map(|(set, ..)| set);
-            let set = if pair.client.addr().is_ipv4() {
-                four
-            } else {
-                six
-            };
-            let pair = text_of(pair);
+            let (set, pair) = (set_of(pair), text_of(pair));
             let left = until.saturating_duration_since(now).as_millis().max(1);
             // Deleting a missing element is an error, and adding an existing element is not.
             // Therefore the element is added, deleted and added again.
@@ -113,6 +135,15 @@ impl LeftAlone {
 pub(super) fn rules(syn: &str) -> impl Iterator<Item = String> {
     SETS.into_iter()
         .map(move |(set, ip, _)| format!("{syn} {ip} saddr . {ip} daddr @{set} return"))
+}
+
+/// The set of a pair's family.
+fn set_of(pair: &Pair) -> &'static str {
+    let [four, six] = SETS.map(|(set, ..)| set);
+    match pair.client.addr().is_ipv4() {
+        true => four,
+        false => six,
+    }
 }
 
 fn text_of(pair: &Pair) -> String {
@@ -174,6 +205,28 @@ mod tests {
             )
         );
         assert!(!text.contains("198.51.100.0"));
+    }
+
+    #[test]
+    fn a_pair_can_be_removed_before_its_time() {
+        let now = Instant::now();
+        let mut left_alone = LeftAlone::default();
+        let four = pair("192.0.2.1/32", "198.51.100.0/24");
+        let six = pair("2001:db8::/64", "2001:db8:1::/48");
+        left_alone.add(&[four, six], now, Duration::from_secs(3));
+        let later = now + Duration::from_secs(1);
+        let left = Duration::from_secs(2);
+        let pairs: Vec<_> = left_alone.pairs(later).collect();
+        assert_eq!(pairs, [(four, left), (six, left)]);
+        assert_eq!(left_alone.pairs(now + Duration::from_secs(3)).count(), 0);
+        left_alone.remove(&[six]);
+        assert_eq!(left_alone.pairs(later).collect::<Vec<_>>(), [(four, left)]);
+        let text = LeftAlone::removals(&[six], "midspan");
+        assert_eq!(
+            text,
+            "add element inet midspan left_alone_ipv6 { 2001:db8::/64 . 2001:db8:1::/48 }\n\
+             delete element inet midspan left_alone_ipv6 { 2001:db8::/64 . 2001:db8:1::/48 }\n"
+        );
     }
 
     #[test]

@@ -27,6 +27,7 @@ mod as_put;
 mod bypass;
 pub(crate) mod early_demux;
 pub mod features;
+mod leaving_alone;
 mod left_alone;
 mod local_delivery;
 pub(crate) mod own_tables;
@@ -48,7 +49,6 @@ pub use untouched::Quic;
 
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
 
 use rtnetlink::packet_route::AddressFamily;
 use thiserror::Error;
@@ -331,21 +331,6 @@ impl Interception {
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
     pub fn set_bypasses(&mut self, bypasses: Vec<IpNet>) -> Result<(), InterceptionError> {
         self.plan.bypasses = bypasses;
-        self.put_rules()
-    }
-
-    /// New connections between these pairs, too, pass untouched for `time` from now on.
-    ///
-    /// # Errors
-    /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
-    pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
-        let now = Instant::now();
-        self.plan.left_alone.add(pairs, now, time);
-        let additions = (self.plan.left_alone).additions(pairs, &self.plan.numbers.table, now);
-        // The sets may be full, or another program may have removed the table.
-        if self.taking && nftables::apply(&additions).is_ok() {
-            return Ok(());
-        }
         self.put_rules()
     }
 

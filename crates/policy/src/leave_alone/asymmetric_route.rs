@@ -26,11 +26,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Bound;
 
 use midspan_units::{Time, TimeSpan};
 
 use super::Route;
 use crate::Request;
+use crate::hosts::Hosts;
 
 /// After this many repetitions of its SYN, a client's connection passes. The first repetition,
 /// after 1 s, may be due to a lost packet or a round-trip time above 1 s; the second comes after 2
@@ -62,6 +64,16 @@ pub struct AsymmetricRoutes {
     /// By age, the oldest first.
     ages: BTreeSet<(u64, Route)>,
     next_age: u64,
+}
+
+/// A route on which the answers of servers do not come back through the proxy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownAsymmetry {
+    /// The route.
+    pub route: Route,
+    /// For how long connections pass untouched because of a proof; `None`: the next connection passes
+    /// and is watched.
+    pub proven_for: Option<TimeSpan>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -140,6 +152,38 @@ impl AsymmetricRoutes {
     #[must_use]
     pub fn count(&self) -> usize {
         self.routes.len()
+    }
+
+    /// At most `most` of the routes of these hosts, after the route `after`.
+    #[must_use]
+    pub fn known(
+        &self,
+        now: Time,
+        hosts: &Hosts,
+        after: Option<Route>,
+        most: usize,
+    ) -> Vec<KnownAsymmetry> {
+        let lower = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let routes = self.routes.range((lower, Bound::Unbounded));
+        routes
+            .filter(|(route, _)| route.has_any(hosts))
+            .take(most)
+            .map(|(route, known)| KnownAsymmetry {
+                route: *route,
+                proven_for: known
+                    .proven_until
+                    .filter(|until| now < *until)
+                    .map(|until| until.since(now)),
+            })
+            .collect()
+    }
+
+    /// Forgets at most `most` of the routes of these hosts; returns how many.
+    pub(crate) fn forget_some(&mut self, hosts: &Hosts, most: usize) -> usize {
+        let routes = self.routes.keys().filter(|route| route.has_any(hosts));
+        let routes: Vec<Route> = routes.take(most).copied().collect();
+        routes.iter().for_each(|route| self.forget(*route));
+        routes.len()
     }
 
     fn is_on(&self) -> bool {

@@ -18,11 +18,13 @@
 //! bounded: the oldest routes are forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
 
-use midspan_units::{BitRate, ByteSize, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::Route;
 use crate::congestion::LONG;
+use crate::hosts::Hosts;
 use crate::{LegSample, Request};
 
 /// A flow that carried fewer bytes is no evidence.
@@ -78,6 +80,25 @@ pub struct Gains {
     sizes: [[Recent; 2]; SIZES.len() + 1],
 }
 
+/// What splitting gains on a route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownGain {
+    /// The route.
+    pub route: Route,
+    /// Time since the newest flow that was measured.
+    pub age: TimeSpan,
+    /// Flows that were split, of those that are compared.
+    pub split_flows: usize,
+    /// Flows of the control group, of those that are compared.
+    pub direct_flows: usize,
+    /// The median goodput of the split ones.
+    pub split: Option<BitRate>,
+    /// The median goodput of those of the control group.
+    pub direct: Option<BitRate>,
+    /// Sessions in a row in which there was nothing to gain.
+    pub streak: u8,
+}
+
 /// Goodputs in bit/s, the oldest first.
 #[derive(Debug, Clone, Default)]
 struct Recent {
@@ -93,6 +114,8 @@ struct Evidence {
     short_streak: u8,
     /// Goodputs of split flows, and of direct ones.
     recent: [Recent; 2],
+    /// When the newest flow was measured.
+    noted: Time,
 }
 
 /// Places in arrays of two.
@@ -103,6 +126,7 @@ impl Gains {
     /// A session has ended in an orderly way, this long after the client's first segment.
     pub fn note_split(
         &mut self,
+        now: Time,
         request: &Request,
         client: &LegSample,
         server: &LegSample,
@@ -114,7 +138,7 @@ impl Gains {
         if bytes < EVIDENCE {
             return;
         }
-        let evidence = self.evidence(route);
+        let evidence = self.evidence(now, route);
         evidence.streak = match has_nothing_to_gain(client, server) {
             true => evidence.streak.saturating_add(1),
             false => 0,
@@ -134,11 +158,17 @@ impl Gains {
 
     /// A flow of the control group has ended in an orderly way: it carried this much data in one
     /// direction, and lasted this long since the client's first segment.
-    pub fn note_direct(&mut self, request: &Request, carried: ByteSize, lasted: TimeSpan) {
+    pub fn note_direct(
+        &mut self,
+        now: Time,
+        request: &Request,
+        carried: ByteSize,
+        lasted: TimeSpan,
+    ) {
         let goodput = self.count(DIRECT, carried.bytes(), lasted);
         if let Some(goodput) = goodput.filter(|_| carried.bytes() >= EVIDENCE) {
             let route = Route::of(request);
-            self.evidence(route).recent[DIRECT].note(goodput, RECENT);
+            self.evidence(now, route).recent[DIRECT].note(goodput, RECENT);
             self.judge(route);
         }
     }
@@ -147,6 +177,51 @@ impl Gains {
     pub fn take_found(&mut self, most: usize) -> Vec<Route> {
         let count = self.found.len().min(most);
         self.found.drain(..count).collect()
+    }
+
+    /// At most `most` of the measured routes of these hosts, after the route `after`.
+    #[must_use]
+    pub fn known(
+        &self,
+        now: Time,
+        hosts: &Hosts,
+        after: Option<Route>,
+        most: usize,
+    ) -> Vec<KnownGain> {
+        let lower = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let routes = self.routes.range((lower, Bound::Unbounded));
+        routes
+            .filter(|(route, _)| route.has_any(hosts))
+            .take(most)
+            .map(|(route, evidence)| {
+                let [split, direct] = &evidence.recent;
+                let median = |of: &Recent| of.median().and_then(BitRate::from_bits_per_second);
+                KnownGain {
+                    route: *route,
+                    age: now.since(evidence.noted),
+                    split_flows: split.goodputs.len(),
+                    direct_flows: direct.goodputs.len(),
+                    split: median(split),
+                    direct: median(direct),
+                    streak: evidence.streak,
+                }
+            })
+            .collect()
+    }
+
+    /// Forgets at most `most` of the measured routes of these hosts, and that they were found;
+    /// returns how many.
+    pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> usize {
+        let routes = self.routes.keys().filter(|route| route.has_any(hosts));
+        let routes: Vec<Route> = routes.take(most).copied().collect();
+        for route in &routes {
+            self.routes.remove(route);
+        }
+        if !routes.is_empty() {
+            self.order.retain(|route| !route.has_any(hosts));
+        }
+        self.found.retain(|route| !route.has_any(hosts));
+        routes.len()
     }
 
     /// How many routes have been found in all.
@@ -180,7 +255,7 @@ impl Gains {
         Some(goodput)
     }
 
-    fn evidence(&mut self, route: Route) -> &mut Evidence {
+    fn evidence(&mut self, now: Time, route: Route) -> &mut Evidence {
         if !self.routes.contains_key(&route) {
             while self.order.len() >= ROUTES {
                 if let Some(oldest) = self.order.pop_front() {
@@ -189,7 +264,9 @@ impl Gains {
             }
             self.order.push_back(route);
         }
-        self.routes.entry(route).or_default()
+        let evidence = self.routes.entry(route).or_default();
+        evidence.noted = now;
+        evidence
     }
 
     /// Decides whether the route is found. The evidence of a found route is forgotten, so that new
@@ -205,7 +282,10 @@ impl Gains {
         if !has_streak && !has_no_gain {
             return;
         }
-        *evidence = Evidence::default();
+        *evidence = Evidence {
+            noted: evidence.noted,
+            ..Evidence::default()
+        };
         if !self.found.contains(&route) && self.found.len() < FOUND {
             self.found.push_back(route);
             self.found_in_all += 1;
@@ -279,7 +359,7 @@ mod tests {
         let mut gains = Gains::default();
         (1..=20)
             .filter(|_| {
-                gains.note_split(&request(1), client, server, second());
+                gains.note_split(Time::ZERO, &request(1), client, server, second());
                 !gains.take_found(9).is_empty()
             })
             .collect()
@@ -329,7 +409,13 @@ mod tests {
         let mut gains = Gains::default();
         for turn in 0..100 {
             let lost = u32::from(turn % 8 == 7);
-            gains.note_split(&request(1), &leg(20_000, lost), &leg(1_000, 0), second());
+            gains.note_split(
+                Time::ZERO,
+                &request(1),
+                &leg(20_000, lost),
+                &leg(1_000, 0),
+                second(),
+            );
         }
         assert_eq!((gains.take_found(9), gains.found()), (Vec::new(), 0));
     }
@@ -341,9 +427,15 @@ mod tests {
         for _ in 0..5 {
             for client in [1, 2] {
                 let lasted = TimeSpan::from_seconds(u64::from(client));
-                gains.note_split(&request(client), &leg(600_000, 0), &leg(9_000, 0), lasted);
+                gains.note_split(
+                    Time::ZERO,
+                    &request(client),
+                    &leg(600_000, 0),
+                    &leg(9_000, 0),
+                    lasted,
+                );
                 let direct = TimeSpan::from_milliseconds(1500);
-                gains.note_direct(&request(client), megabyte, direct);
+                gains.note_direct(Time::ZERO, &request(client), megabyte, direct);
             }
         }
         // Client 1 has 8 Mbit/s instead of 5.3, client 2 has 4.
@@ -368,7 +460,13 @@ mod tests {
                 server: "198.51.100.7:80".parse().unwrap(),
             };
             for _ in 0..8 {
-                gains.note_split(&request, &leg(20_000, 0), &leg(1_000, 0), second());
+                gains.note_split(
+                    Time::ZERO,
+                    &request,
+                    &leg(20_000, 0),
+                    &leg(1_000, 0),
+                    second(),
+                );
             }
         }
         assert_eq!((gains.routes.len(), gains.order.len()), (ROUTES, ROUTES));

@@ -4,6 +4,6 @@ mod asymmetric_route;
 mod gain;
 mod route;
 
-pub use asymmetric_route::{AsymmetricRoutes, Passage};
-pub use gain::{Gains, SIZES, SizeGain};
+pub use asymmetric_route::{AsymmetricRoutes, KnownAsymmetry, Passage};
+pub use gain::{Gains, KnownGain, SIZES, SizeGain};
 pub use route::Route;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::Request;
+use crate::hosts::Hosts;
 use crate::prefix::{host_prefix, site_prefix};
 
 /// A route from one client (an IPv4 address, an IPv6 /64) to one prefix of servers (/24, /48).
@@ -31,5 +32,11 @@ impl Route {
             client: host_prefix(client).addr(),
             server: site_prefix(server).addr(),
         }
+    }
+
+    /// Whether any of these hosts is at either end.
+    #[must_use]
+    pub fn has_any(&self, hosts: &Hosts) -> bool {
+        hosts.are_in(host_prefix(self.client)) || hosts.are_in(site_prefix(self.server))
     }
 }

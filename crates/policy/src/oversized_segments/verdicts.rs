@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
+use crate::hosts::Hosts;
 use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +87,30 @@ impl Verdicts {
             .iter()
             .map(|(client, (verdict, at))| (*client, *verdict, *at))
             .filter(move |(_, verdict, at)| now.since(*at) < verdict.lifetime())
+    }
+
+    /// At most `most` verdicts on these hosts, after the client `after`, also those that are too old.
+    pub fn of_hosts(
+        &self,
+        hosts: &Hosts,
+        after: Option<IpAddr>,
+        most: usize,
+    ) -> impl Iterator<Item = (IpAddr, Verdict, Time)> {
+        let entries = hosts.addresses(&self.known, after).take(most);
+        entries.map(|(client, (verdict, at))| (*client, *verdict, *at))
+    }
+
+    /// Forgets at most `most` verdicts on these hosts; returns how many.
+    pub fn forget(&mut self, hosts: &Hosts, most: usize) -> usize {
+        let meant: Vec<(IpAddr, Time)> = self
+            .of_hosts(hosts, None, most)
+            .map(|(client, _, at)| (client, at))
+            .collect();
+        for (client, at) in &meant {
+            self.known.remove(client);
+            self.by_age.remove(&(*at, *client));
+        }
+        meant.len()
     }
 
     /// Number of remembered clients.

@@ -212,7 +212,7 @@ impl Policy for Automatic {
 
     fn end(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) {
         if let (Some(request), Some(lasted)) = (sample.request, sample.lasted) {
-            (known.gains).note_split(&request, &sample.client, &sample.server, lasted);
+            (known.gains).note_split(now, &request, &sample.client, &sample.server, lasted);
         }
         let Some([client, server]) = self.sessions.remove(&sample.session) else {
             return;

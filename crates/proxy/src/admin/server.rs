@@ -1,7 +1,7 @@
 //! The pages of the admin listener.
 //!
 //! [`midspan_service::pages`] bounds connections and requests. The relay's threads get one query at a
-//! time, ten per second.
+//! time, ten per second; queries for what was learned, for which they may wait, count as such.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use super::metrics::{self, Snapshot};
 use super::page;
 use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
+use crate::learned::{self, Learned};
 use crate::summary::{self, Cost, Query, Summary, Summed, Totals};
 
 /// Pause between two queries to the relay's threads.
@@ -134,7 +135,11 @@ impl Service {
             matched,
             clients,
             sessions,
-        } = summary::sum(&survey.sessions, query);
+            listeners,
+            ended,
+        } = summary::sum(survey, query, self.relay.learned().1.now(), || {
+            self.relay.listeners()
+        });
         let gains = self.relay.gains();
         let uptime = self.since.elapsed();
         let cost = &survey.cost;
@@ -154,6 +159,8 @@ impl Service {
             matched,
             clients,
             sessions,
+            listeners,
+            ended,
             cost: Cost {
                 scanned: survey.sessions.len() as u64,
                 slices: cost.slices,
@@ -187,6 +194,19 @@ impl Service {
             memory_budget_bytes: memory.budget,
             ..Totals::default()
         }
+    }
+
+    async fn learned(&self, query: &str) -> Reply {
+        let query = match learned::Query::read(query) {
+            Ok(query) => query,
+            Err(said) => return text(StatusCode::BAD_REQUEST, said + "\n"),
+        };
+        let turn = self.turn.lock().await;
+        let (knowledge, clock) = self.relay.learned();
+        let learned = Learned::read(&query, knowledge, &self.narrow.verdicts, clock.now());
+        tokio::time::sleep(QUESTION_PAUSE).await;
+        drop(turn);
+        json(&learned)
     }
 
     async fn session(&self, id: u64) -> Reply {
@@ -224,6 +244,7 @@ impl Pages for Service {
             "/health" => self.health(),
             "/sessions" => self.sessions(query).await,
             "/summary" => self.summary(query).await,
+            "/learned" => self.learned(query).await,
             path => match path.strip_prefix("/sessions/").map(str::parse) {
                 Some(Ok(id)) => self.session(id).await,
                 _ => text(StatusCode::NOT_FOUND, "no such page\n"),

@@ -11,9 +11,13 @@ use super::state::{KeptBypasses, State};
 use super::supervision::Supervisor;
 use crate::command::{Answer, LateThreadStatus, ListenerStatus, Request, Status, TrackingStatus};
 use crate::configuration::{Listener, Mode, prefix};
+use crate::control::FromRelay;
 use crate::health::{HelperState, Passing};
 use crate::late::LateThread;
 
+/// The answer to a text that is no prefix.
+pub(super) const NO_PREFIX: &str =
+    "not an address or prefix: write 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32";
 /// Most bypassed prefixes.
 const BYPASS_LIMIT: usize = 1000;
 
@@ -38,6 +42,11 @@ impl Supervisor {
                 }
             },
             Request::Kick { target } => self.kick(&target),
+            Request::LeftAlone => self.list_left_alone(),
+            Request::Forget { .. } if self.is_draining() => {
+                Answer::error("the proxy is about to end")
+            }
+            Request::Forget { prefix } => self.forget(prefix.as_deref()),
             Request::BypassList => self.list(),
             Request::BypassOn { prefix } => self.change_bypasses(prefix.as_deref(), true),
             Request::BypassOff { prefix } => self.change_bypasses(prefix.as_deref(), false),
@@ -52,10 +61,13 @@ impl Supervisor {
                  192.0.2.0/24 or 2001:db8::/32",
             );
         };
-        self.kicks += 1;
-        let number = self.kicks;
-        let result = match self.relay.kick(number, meant) {
-            Ok(()) => self.wait_for_kick(number),
+        self.orders += 1;
+        let order = self.orders;
+        let result = match self.relay.kick(order, meant) {
+            Ok(()) => self.wait_for(|message| match message {
+                FromRelay::Kicked { number, kicked } if *number == order => Some(*kicked),
+                _ => None,
+            }),
             Err(error) => Err(error),
         };
         match result {
@@ -98,9 +110,7 @@ impl Supervisor {
             None => everything(),
             Some(Some(prefix)) => vec![prefix],
             Some(None) => {
-                return Answer::error(
-                    "not an address or prefix: write 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32",
-                );
+                return Answer::error(NO_PREFIX);
             }
         };
         let mut bypasses = self.bypasses.clone();
@@ -333,7 +343,7 @@ fn kick_target(text: &str) -> Option<Target> {
 }
 
 /// A prefix; the bits behind its length are cleared.
-fn parse(text: &str) -> Option<IpNet> {
+pub(super) fn parse(text: &str) -> Option<IpNet> {
     prefix(text).map(|prefix| prefix.trunc())
 }
 

@@ -126,11 +126,24 @@ impl Guard {
     /// # Errors
     /// The thread works on the rules for too long.
     pub fn plan(&mut self) -> Result<Plan, Error> {
+        self.of_plan(Plan::clone)
+    }
+
+    /// The pairs that are left alone, each with the rest of its time.
+    ///
+    /// # Errors
+    /// The thread works on the rules for too long.
+    pub fn left_alone(&mut self) -> Result<Vec<(Pair, Duration)>, Error> {
+        self.of_plan(|plan| plan.left_alone.pairs(Instant::now()).collect())
+    }
+
+    /// A part of the plan in force.
+    fn of_plan<T>(&mut self, part: impl FnOnce(&Plan) -> T) -> Result<T, Error> {
         match self.take_back(COMMAND_WAIT)? {
             true => self.rules.here(),
             false => None,
         }
-        .map(|rules| rules.interception.plan().clone())
+        .map(|rules| part(rules.interception.plan()))
         .ok_or(Error::RulesLate)
     }
 
@@ -177,6 +190,14 @@ impl Guard {
     /// New connections between these pairs also pass untouched, for this time.
     pub fn leave_alone(&mut self, pairs: Vec<Pair>, time: Duration) {
         self.waiting.push(Change::LeaveAlone(pairs, time));
+    }
+
+    /// New connections between these pairs are intercepted again.
+    ///
+    /// # Errors
+    /// The rules could not be changed; it is tried again.
+    pub fn end_leaving_alone(&mut self, pairs: Vec<Pair>) -> Result<(), Error> {
+        self.change_now(Change::EndLeavingAlone(pairs))
     }
 
     /// When to call [`handle_rules`](Self::handle_rules) and [`handle_time`](Self::handle_time) at

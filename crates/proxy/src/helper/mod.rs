@@ -11,6 +11,7 @@ mod firewall;
 mod fragmenting;
 mod guard;
 mod interception;
+mod learned;
 mod learned_windows;
 mod leaving_alone;
 mod lent;
@@ -190,7 +191,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         notifier,
         ready_since: Instant::now(),
         reloads: 0,
-        kicks: 0,
+        orders: 0,
         reloads_failed: 0,
         reload_error: None,
         routes: RouteWatch::new(),

@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitStatus;
 
+use ipnet::IpNet;
+use midspan_relay::access::Network;
 use midspan_relay::kick::Target;
 use midspan_relay::machine::Machine;
 use midspan_relay::seeded_faults;
@@ -131,6 +133,19 @@ impl RelayProcess {
     pub fn kick(&self, number: u64, target: Target) -> Result<(), Error> {
         let message = ToRelay::Kick { number, target };
         Ok(message::send(self.control(), &message, &[])?)
+    }
+
+    /// Makes the relay forget what it has learned about hosts with this prefix, or about all; the relay
+    /// answers with [`FromRelay::Forgotten`] and the number.
+    pub fn forget(&self, number: u64, prefix: Option<IpNet>) -> Result<(), Error> {
+        let prefix = prefix.map(Network::from);
+        let message = ToRelay::Forget { number, prefix };
+        Ok(message::send(self.control(), &message, &[])?)
+    }
+
+    /// Whether verdicts about clients could not be written when they were last to be kept.
+    pub fn is_state_failing(&self) -> bool {
+        self.state.as_ref().is_some_and(State::is_failing)
     }
 
     /// Sends this machine's addresses.

@@ -37,6 +37,8 @@ pub(super) enum Change {
     Bypasses(Vec<IpNet>),
     /// New connections between these pairs also pass untouched, for this time.
     LeaveAlone(Vec<Pair>, Duration),
+    /// New connections between these pairs are intercepted again.
+    EndLeavingAlone(Vec<Pair>),
 }
 
 /// The work of the thread.
@@ -97,6 +99,7 @@ impl Rules {
             Change::Plan(plan) => self.change_plan(*plan),
             Change::Bypasses(bypasses) => self.interception.set_bypasses(bypasses),
             Change::LeaveAlone(pairs, time) => self.interception.leave_alone(&pairs, time),
+            Change::EndLeavingAlone(pairs) => self.interception.end_leaving_alone(&pairs),
         }
     }
 

@@ -109,6 +109,11 @@ impl State {
         self.is_failing = result.is_err();
     }
 
+    /// Whether the last content could not be written.
+    pub const fn is_failing(&self) -> bool {
+        self.is_failing
+    }
+
     /// The file of bypassed prefixes.
     ///
     /// # Errors

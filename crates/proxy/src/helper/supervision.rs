@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::Accounting;
-use midspan_relay::kick::Kicked;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
@@ -41,9 +40,10 @@ pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(200);
 /// How long the relay may take to carry out a reload.
 const RELOAD_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the helper waits for the answer to `kick`. The helper does nothing else meanwhile, so
-/// this is shorter than the time after which new connections pass a relay that does not answer.
-const KICK_LIMIT: Duration = Duration::from_millis(500);
+/// How long the helper waits for the relay's answer to a command. The helper does nothing else
+/// meanwhile, so this is shorter than the time after which new connections pass a relay that does not
+/// answer.
+const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long the relay may take to end after the time of its sessions is over.
 const END_MARGIN: Duration = Duration::from_secs(5);
@@ -90,8 +90,8 @@ pub(super) struct Supervisor {
     pub notifier: Notifier,
     pub ready_since: Instant,
     pub reloads: u64,
-    /// Commands to reset sessions so far.
-    pub kicks: u64,
+    /// Commands to the relay so far that it answers.
+    pub orders: u64,
     pub reloads_failed: u64,
     pub reload_error: Option<String>,
     pub routes: RouteWatch,
@@ -176,8 +176,8 @@ impl Supervisor {
                     }
                     Some(FromRelay::Verdicts) => {}
                     Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
-                    // No function waits for this answer any more.
-                    Some(FromRelay::Kicked { .. }) => {}
+                    // No function waits for these answers any more.
+                    Some(FromRelay::Kicked { .. } | FromRelay::Forgotten { .. }) => {}
                     Some(FromRelay::Stuck(thread)) => return self.end_for(thread),
                     Some(_) | None => return self.ended(),
                 }
@@ -374,13 +374,16 @@ impl Supervisor {
         Err(Error::RelayEnded(status))
     }
 
-    /// How many sessions the relay has reset; `None` if this takes too long. Other messages are
-    /// handled meanwhile.
+    /// The relay's answer to a command; `None` if this takes too long. Other messages are handled
+    /// meanwhile. `answer` returns the answer if a message is the expected one.
     ///
     /// # Errors
     /// The relay has ended, which the caller's next event shows.
-    pub fn wait_for_kick(&mut self, expected: u64) -> Result<Option<Kicked>, Error> {
-        let limit = Instant::now() + KICK_LIMIT;
+    pub fn wait_for<T>(
+        &mut self,
+        answer: impl Fn(&FromRelay) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
+        let limit = Instant::now() + ANSWER_LIMIT;
         loop {
             let is_readable = {
                 let control = self.relay.control();
@@ -394,15 +397,18 @@ impl Supervisor {
                 }
                 continue;
             }
-            match self.relay.receive()? {
+            let message = self.relay.receive()?;
+            if let Some(answer) = message.as_ref().and_then(&answer) {
+                return Ok(Some(answer));
+            }
+            match message {
                 Some(FromRelay::Alive { gate_moves, late }) => {
                     self.handle_life(gate_moves, late);
                 }
-                Some(FromRelay::Kicked { number, kicked }) if number == expected => {
-                    return Ok(Some(kicked));
-                }
                 Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
-                Some(FromRelay::Verdicts | FromRelay::Kicked { .. }) => {}
+                Some(
+                    FromRelay::Verdicts | FromRelay::Kicked { .. } | FromRelay::Forgotten { .. },
+                ) => {}
                 Some(FromRelay::Stuck(thread)) => {
                     return Err(self.end_for(thread).err().unwrap_or(Error::ThreadEnded));
                 }
@@ -441,7 +447,7 @@ impl Supervisor {
                     Some(FromRelay::NotReloaded) => return Ok(false),
                     // The relay will report these routes again.
                     Some(FromRelay::LeaveAlone(_)) => {}
-                    Some(FromRelay::Kicked { .. }) => {}
+                    Some(FromRelay::Kicked { .. } | FromRelay::Forgotten { .. }) => {}
                     Some(FromRelay::Ready) | None => {
                         return Err(Error::RelayEnded(self.relay.kill()?));
                     }

@@ -14,11 +14,12 @@ mod rows;
 use std::collections::BTreeMap;
 
 use midspan_policy::leave_alone::{SIZES, SizeGain};
-use midspan_relay::observation::Figures;
+use midspan_relay::observation::{Figures, ListenerTotals, Survey};
+use midspan_units::Time;
 use serde::{Deserialize, Serialize};
 
 pub use query::{By, Query, Sort};
-pub use rows::{ClientRow, LegRow, RowFigures, SessionRow};
+pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, SessionRow};
 
 /// The answer to `GET /summary`. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -43,6 +44,13 @@ pub struct Summary {
     pub clients: Vec<ClientRow>,
     /// The first sessions in the requested order, if sessions were requested.
     pub sessions: Vec<SessionRow>,
+    /// The listeners in the requested order, if listeners were requested.
+    #[serde(default)]
+    pub listeners: Vec<ListenerRow>,
+    /// The sessions that have ended while summaries were requested, the newest first, if these were
+    /// requested: at most 100 of each thread.
+    #[serde(default)]
+    pub ended: Vec<EndedRow>,
     /// What the answer cost the relay's threads.
     pub cost: Cost,
 }
@@ -160,11 +168,22 @@ pub(crate) struct Summed {
     pub matched: Matched,
     pub clients: Vec<ClientRow>,
     pub sessions: Vec<SessionRow>,
+    pub listeners: Vec<ListenerRow>,
+    pub ended: Vec<EndedRow>,
 }
 
-/// Sorts, filters and adds up.
-pub(crate) fn sum(sessions: &[Figures], query: &Query) -> Summed {
-    let fits: Vec<&Figures> = sessions.iter().filter(|one| query.fits(one)).collect();
+/// Sorts, filters and adds up. `totals` returns the counters of each listener by its name.
+pub(crate) fn sum(
+    survey: &Survey,
+    query: &Query,
+    now: Time,
+    totals: impl FnOnce() -> BTreeMap<String, ListenerTotals>,
+) -> Summed {
+    let sessions = &survey.sessions;
+    let fits: Vec<&Figures> = sessions
+        .iter()
+        .filter(|one| query.fits(one.client))
+        .collect();
     let clients = rows::clients(&fits, query);
     let moved = || sessions.iter().filter_map(|session| session.moved);
     Summed {
@@ -182,12 +201,20 @@ pub(crate) fn sum(sessions: &[Figures], query: &Query) -> Summed {
             clients: clients.len() as u64,
         },
         sessions: match query.by {
-            By::Session => rows::sessions(fits, query),
-            By::Client => Vec::new(),
+            By::Session => rows::sessions(&fits, query),
+            _ => Vec::new(),
         },
         clients: match query.by {
             By::Client => rows::first(clients, query),
-            By::Session => Vec::new(),
+            _ => Vec::new(),
+        },
+        listeners: match query.by {
+            By::Listener => rows::listeners(&fits, &totals(), query),
+            _ => Vec::new(),
+        },
+        ended: match query.by {
+            By::Ended => rows::ended(&survey.ended, now, query),
+            _ => Vec::new(),
         },
     }
 }

@@ -1,9 +1,9 @@
 //! What is asked for.
 
 use std::fmt;
+use std::net::SocketAddr;
 
 use ipnet::IpNet;
-use midspan_relay::observation::Figures;
 
 use crate::configuration::prefix;
 
@@ -20,6 +20,10 @@ pub enum By {
     Client,
     /// A session.
     Session,
+    /// A listener, with all its sessions.
+    Listener,
+    /// A session that has ended recently, the newest first.
+    Ended,
 }
 
 /// The order of rows: the largest value first.
@@ -94,11 +98,7 @@ impl Default for Query {
 /// As the query of a URL.
 impl fmt::Display for Query {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by = match self.by {
-            By::Client => "client",
-            By::Session => "session",
-        };
-        write!(formatter, "by={by}&sort={}", self.sort.name())?;
+        write!(formatter, "by={}&sort={}", self.by.name(), self.sort.name())?;
         if let Some(client) = self.client {
             write!(formatter, "&client={client}")?;
         }
@@ -107,12 +107,20 @@ impl fmt::Display for Query {
 }
 
 impl By {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "client" => Some(Self::Client),
-            "session" => Some(Self::Session),
-            _ => None,
+    const ALL: [Self; 4] = [Self::Client, Self::Session, Self::Listener, Self::Ended];
+
+    /// Its name in a request.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Session => "session",
+            Self::Listener => "listener",
+            Self::Ended => "ended",
         }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|by| by.name() == name)
     }
 }
 
@@ -132,7 +140,7 @@ impl Query {
                 _ => None,
             };
             if is_known.is_none() {
-                let said = "known parameters: by=client or session; sort=rate, bytes, rtt, \
+                let said = "known parameters: by=client, session, listener or ended; sort=rate, bytes, rtt, \
                             retransmitted or sessions; client=PREFIX; limit=NUMBER";
                 return Err(said.to_owned());
             }
@@ -141,10 +149,10 @@ impl Query {
         Ok(query)
     }
 
-    /// Whether a session fits the filter.
-    pub(super) fn fits(&self, session: &Figures) -> bool {
+    /// Whether a session with this client fits the filter.
+    pub(super) fn fits(&self, client: SocketAddr) -> bool {
         self.client
-            .is_none_or(|prefix| prefix.contains(&session.client.ip().to_canonical()))
+            .is_none_or(|prefix| prefix.contains(&client.ip().to_canonical()))
     }
 }
 
@@ -155,13 +163,15 @@ mod tests {
     #[test]
     fn a_query_is_read_as_it_was_written() {
         for sort in Sort::ALL {
-            let query = Query {
-                by: By::Session,
-                sort,
-                client: prefix("2001:db8::/32"),
-                limit: 7,
-            };
-            assert_eq!(Query::read(&query.to_string()), Ok(query));
+            for by in By::ALL {
+                let query = Query {
+                    by,
+                    sort,
+                    client: prefix("2001:db8::/32"),
+                    limit: 7,
+                };
+                assert_eq!(Query::read(&query.to_string()), Ok(query));
+            }
         }
         assert_eq!(Query::read(""), Ok(Query::default()));
         let limit = |text: &str| Query::read(text).unwrap().limit;

@@ -1,11 +1,14 @@
 //! Sums of sessions; rows of clients and of sessions.
 
-use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
-use midspan_relay::observation::{Direction, Figures, HeldBy, LegReading, Limit, ReportedPhase};
-use midspan_units::TimeSpan;
+use midspan_relay::observation::{
+    Direction, EndedFigures, Ending, Figures, HeldBy, LegReading, Limit, ListenerTotals,
+    ReportedPhase,
+};
+use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use super::query::{Query, Sort};
@@ -43,6 +46,48 @@ pub struct SessionRow {
     /// Its figures.
     #[serde(flatten)]
     pub figures: RowFigures,
+}
+
+/// A listener with all its sessions that fit the filter.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ListenerRow {
+    /// Its name.
+    pub listener: String,
+    /// Its sessions.
+    pub sessions: u64,
+    /// Sessions that have begun since the relay's start, of all clients.
+    pub opened: u64,
+    /// Sessions of these that ended otherwise than by a FIN in each direction.
+    pub failed: u64,
+    /// Their figures together, except bytes, which are all since the relay's start, of all clients. Legs
+    /// and start are those of the session with the highest rate.
+    #[serde(flatten)]
+    pub figures: RowFigures,
+}
+
+/// A session that has ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EndedRow {
+    /// Its number.
+    pub id: u64,
+    /// The client.
+    pub client: SocketAddr,
+    /// The server.
+    pub server: SocketAddr,
+    /// The server's name, if the client gave one.
+    pub destination: Option<String>,
+    /// Name of its listener.
+    pub listener: String,
+    /// How it ended, as in the log.
+    pub how: String,
+    /// Time since its end.
+    pub ended_seconds: f64,
+    /// How long it lasted, from the client's first segment on.
+    pub duration_seconds: f64,
+    /// Bytes towards the client.
+    pub bytes_to_client: u64,
+    /// Bytes towards the server.
+    pub bytes_to_server: u64,
 }
 
 /// The figures of a row. Unknown values are `None`.
@@ -119,6 +164,21 @@ impl Row for ClientRow {
     }
 }
 
+impl Row for ListenerRow {
+    fn figures(&self) -> &RowFigures {
+        &self.figures
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn count(&self) -> f64 {
+        self.sessions as f64
+    }
+
+    fn order(&self, other: &Self) -> Ordering {
+        self.listener.cmp(&other.listener)
+    }
+}
+
 impl Row for SessionRow {
     fn figures(&self) -> &RowFigures {
         &self.figures
@@ -174,8 +234,8 @@ pub(super) fn first<R: Row>(rows: Vec<R>, query: &Query) -> Vec<R> {
 }
 
 /// Rows of sessions, the first ones in the order of the query.
-pub(super) fn sessions(fits: Vec<&Figures>, query: &Query) -> Vec<SessionRow> {
-    first(fits.into_iter().map(session).collect(), query)
+pub(super) fn sessions(fits: &[&Figures], query: &Query) -> Vec<SessionRow> {
+    first(fits.iter().map(|figures| session(figures)).collect(), query)
 }
 
 fn session(figures: &Figures) -> SessionRow {
@@ -211,6 +271,56 @@ pub(super) fn clients(fits: &[&Figures], _: &Query) -> Vec<ClientRow> {
         figures: sums.figures(),
     });
     rows.collect()
+}
+
+/// A row for each listener, also without sessions.
+pub(super) fn listeners(
+    fits: &[&Figures],
+    totals: &BTreeMap<String, ListenerTotals>,
+    query: &Query,
+) -> Vec<ListenerRow> {
+    let mut sums: HashMap<&str, Sums<'_>> = HashMap::new();
+    for figures in fits {
+        sums.entry(&*figures.listener).or_default().add(figures);
+    }
+    let rows = totals.iter().map(|(name, totals)| {
+        let of_listener = sums.remove(name.as_str()).unwrap_or_default();
+        let closed = totals.ended[Ending::Closed.index()];
+        ListenerRow {
+            listener: name.clone(),
+            sessions: of_listener.sessions,
+            opened: totals.opened,
+            failed: totals.ended.iter().sum::<u64>() - closed,
+            figures: RowFigures {
+                bytes_to_client: totals.bytes_to_client,
+                bytes_to_server: totals.bytes_to_server,
+                ..of_listener.figures()
+            },
+        }
+    });
+    first(rows.collect(), query)
+}
+
+/// Rows of sessions that have ended, the newest first.
+pub(super) fn ended(ended: &[EndedFigures], now: Time, query: &Query) -> Vec<EndedRow> {
+    let mut fits: Vec<&EndedFigures> = (ended.iter())
+        .filter(|one| query.fits(one.client))
+        .collect();
+    fits.sort_unstable_by_key(|one| (Reverse(one.at), Reverse(one.id)));
+    fits.truncate(query.limit);
+    let row = |one: &EndedFigures| EndedRow {
+        id: one.id,
+        client: plain(one.client),
+        server: plain(one.server),
+        destination: one.destination.as_deref().map(str::to_owned),
+        listener: one.listener.to_string(),
+        how: one.ending.name().to_owned(),
+        ended_seconds: now.since(one.at).as_seconds(),
+        duration_seconds: one.lasted.as_seconds(),
+        bytes_to_client: one.bytes_to_client,
+        bytes_to_server: one.bytes_to_server,
+    };
+    fits.into_iter().map(row).collect()
 }
 
 /// The sums of some sessions.

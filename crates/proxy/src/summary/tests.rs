@@ -1,6 +1,8 @@
 use std::time::{Duration, Instant};
 
-use midspan_relay::observation::{Direction, HeldBy, LegReading, Limit, Moved, ReportedPhase};
+use midspan_relay::observation::{
+    Direction, EndedFigures, Ending, HeldBy, LegReading, Limit, Moved, ReportedPhase,
+};
 use midspan_units::TimeSpan;
 
 use super::*;
@@ -58,7 +60,85 @@ fn some() -> Vec<Figures> {
 }
 
 fn asked(text: &str) -> Summed {
-    sum(&some(), &Query::read(text).unwrap())
+    asked_of(some(), text)
+}
+
+fn asked_of(sessions: Vec<Figures>, text: &str) -> Summed {
+    let survey = Survey {
+        sessions,
+        ended: vec![
+            ended(7, "10.0.0.1", 50),
+            ended(8, "10.0.0.2", 90),
+            ended(9, "10.0.0.1", 70),
+        ],
+        ..Survey::default()
+    };
+    let now = Time::ZERO + TimeSpan::from_seconds(100);
+    sum(&survey, &Query::read(text).unwrap(), now, totals)
+}
+
+/// A session that ended at this second.
+fn ended(id: u64, client: &str, second: u64) -> EndedFigures {
+    EndedFigures {
+        id,
+        listener: "lan".into(),
+        client: format!("{client}:1000").parse().unwrap(),
+        server: "192.0.2.1:443".parse().unwrap(),
+        destination: None,
+        ending: Ending::ResetByClient,
+        at: Time::ZERO + TimeSpan::from_seconds(second),
+        lasted: TimeSpan::from_seconds(3),
+        bytes_to_client: 1000,
+        bytes_to_server: 10,
+    }
+}
+
+/// The counters of two listeners, of which one has no session.
+fn totals() -> BTreeMap<String, ListenerTotals> {
+    let mut lan = ListenerTotals {
+        opened: 40,
+        bytes_to_client: 9_000_000,
+        ..ListenerTotals::default()
+    };
+    lan.ended[Ending::Closed.index()] = 30;
+    lan.ended[Ending::ResetByClient.index()] = 6;
+    [
+        ("guests".to_owned(), ListenerTotals::default()),
+        ("lan".to_owned(), lan),
+    ]
+    .into()
+}
+
+#[test]
+fn listeners_have_rows_with_and_without_sessions() {
+    let summed = asked("by=listener");
+    let names: Vec<&str> = (summed.listeners.iter())
+        .map(|row| row.listener.as_str())
+        .collect();
+    assert_eq!(names, ["lan", "guests"]);
+    let row = &summed.listeners[0];
+    assert_eq!((row.sessions, row.opened, row.failed), (4, 40, 6));
+    assert_eq!(row.figures.rate_to_client_bits_per_second, Some(11_000_000));
+    assert_eq!(row.figures.bytes_to_client, 9_000_000);
+    assert_eq!(summed.listeners[1].figures.held, None);
+    assert!(summed.clients.is_empty() && summed.ended.is_empty());
+    // Only sessions of these clients; the counters are of all.
+    let row = &asked("by=listener&client=10.0.0.2").listeners[0];
+    assert_eq!((row.sessions, row.opened), (1, 40));
+}
+
+#[test]
+fn ended_sessions_come_newest_first() {
+    let numbers = |text: &str| -> Vec<u64> { asked(text).ended.iter().map(|row| row.id).collect() };
+    assert_eq!(numbers("by=ended"), [8, 9, 7]);
+    assert_eq!(numbers("by=ended&limit=1"), [8]);
+    assert_eq!(numbers("by=ended&client=10.0.0.1"), [9, 7]);
+    assert_eq!(numbers("by=session"), [0; 0]);
+    let row = &asked("by=ended").ended[0];
+    assert_eq!(
+        (row.how.as_str(), row.ended_seconds),
+        ("reset_by_client", 10.0)
+    );
 }
 
 #[test]
@@ -114,14 +194,14 @@ fn unknown_values_are_none() {
     let mut new = session(9, "10.0.0.9", 0, Limit::Link);
     new.moved = None;
     new.client_leg = LegReading::default();
-    let summed = sum(&[new], &Query::default());
+    let summed = asked_of(vec![new], "");
     assert_eq!(summed.rates, None);
     let figures = &summed.clients[0].figures;
     assert_eq!(figures.rate_to_client_bits_per_second, None);
     assert_eq!((figures.held, figures.held_by), (None, None));
     assert_eq!(figures.client_leg, LegRow::default());
     // Without sessions, the rate is 0, not unknown.
-    assert_eq!(sum(&[], &Query::default()).rates, Some((0, 0)));
+    assert_eq!(asked_of(Vec::new(), "").rates, Some((0, 0)));
 }
 
 #[test]
@@ -144,10 +224,11 @@ fn many_sessions_are_sorted() {
         })
         .collect();
     for query in ["by=client", "by=session&sort=rtt&limit=1000"] {
-        let query = Query::read(query).unwrap();
+        let sessions = sessions.clone();
         let start = Instant::now();
-        let summed = sum(&sessions, &query);
+        let summed = asked_of(sessions, query);
         let took = start.elapsed();
+        let query = Query::read(query).unwrap();
         println!("{query}: {took:?}");
         assert_eq!(
             (summed.matched.sessions, summed.matched.clients),

@@ -8,7 +8,7 @@ use crate::support::*;
 
 /// A network in which client and server have a link of their own. The client's packets pass the
 /// gateway; the server's answers do not.
-fn asymmetric() -> Network {
+pub fn asymmetric() -> Network {
     let network = Network::new();
     link(&network.server, "back", &network.client, "side", 6);
     for (namespace, interface) in [(&network.client, "side"), (&network.server, "eth")] {
@@ -23,7 +23,7 @@ fn asymmetric() -> Network {
 }
 
 /// Connects, checks that the connection works, and returns the number of repeated SYNs.
-fn connects(network: &Network, server: &str, listener: &TcpListener) -> u64 {
+pub fn connects(network: &Network, server: &str, listener: &TcpListener) -> u64 {
     let before = network.repeated_syns();
     let mut near = network.connect(server, PORT).unwrap();
     let repeated = network.repeated_syns() - before;

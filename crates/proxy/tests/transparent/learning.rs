@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict, WHOLE};
+use midspan_proxy::command::Request;
 
+use crate::learned::{forget, learned};
 use crate::support::*;
 
 /// A delay below the limit of long round trips, so that losses count against the start.
@@ -377,4 +379,44 @@ fn the_control_group_is_compared_with() {
     println!("{split} split, {direct} direct, gain {gain}");
     assert!(gain > 0.1 && gain < 10.0, "{gain}");
     midspan.stop();
+}
+
+/// A route that is left alone is listed, and intercepted again when that is forgotten.
+#[kernel_test]
+fn a_forgotten_route_is_no_longer_left_alone() {
+    let network = Network::with_access_router();
+    let _access = DelayedAccess::start(&network);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &all_split());
+    let is_taken = |count| {
+        let ended = midspan.ended();
+        let (near, _) = call(&network, SERVER);
+        let (far, _) = accept(&listener);
+        let taken = network.taken(PORT) == 1;
+        carries(far, near, count);
+        wait_until("ended", || !taken || midspan.ended() > ended);
+        taken
+    };
+    wait_within(BUSY_LIMIT, "left alone", || !is_taken(120_000));
+    let left_alone = || midspan.ask(&Request::LeftAlone).left_alone.unwrap();
+    let routes = left_alone();
+    assert_eq!(routes.len(), 1, "{routes:?}");
+    assert_eq!(
+        (routes[0].client.as_str(), routes[0].servers.as_str()),
+        ("10.1.0.2/32", "10.3.0.0/24")
+    );
+    assert!(routes[0].left_seconds > 60.0);
+    // The client's path is known, too.
+    let path = &learned(&midspan, CLIENT).paths[0];
+    assert!(path.rate_bits_per_second.unwrap() > 0 && path.min_rtt_seconds > 0.02);
+    let forgotten = forget(&midspan, Some(CLIENT)).forgotten.unwrap();
+    assert_eq!(
+        (forgotten.left_alone, forgotten.paths),
+        (1, 1),
+        "{forgotten:?}"
+    );
+    assert!(left_alone().is_empty());
+    assert!(is_taken(1000));
+    let started = starts(&midspan.end());
+    assert_eq!(started.last().unwrap().0, "cold", "{started:?}");
 }

@@ -22,6 +22,7 @@ mod handshake;
 mod hanging;
 mod health;
 mod keepalive;
+mod learned;
 mod learning;
 mod limits;
 mod load;

@@ -6,13 +6,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use serde::Serialize;
 use tokio::sync::mpsc::{Sender, UnboundedSender};
 
-use super::SessionReport;
 use super::survey::Part;
+use super::{Cost, SessionReport};
 
 /// Queries that may wait for one thread.
 const WAITING_LIMIT: usize = 8;
 
-/// Most sessions in one answer: reading one takes its thread about 3 µs.
+/// Most sessions in one answer: reading one takes its thread about 5 µs.
 pub const ANSWER_LIMIT: usize = 1000;
 
 /// The live sessions of a query: the first ones after a number, in the order of their numbers.
@@ -49,12 +49,36 @@ pub struct Answer {
     pub more: bool,
     /// All threads have answered.
     pub complete: bool,
+    /// What the answer cost the threads.
+    pub cost: AnswerCost,
+}
+
+/// The time that an answer took the relay's threads.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
+pub struct AnswerCost {
+    /// Slices between which data was moved.
+    pub slices: u64,
+    /// Time of all slices, all threads together.
+    pub relay_seconds: f64,
+    /// Time of the longest slice.
+    pub longest_slice_seconds: f64,
+}
+
+impl From<Cost> for AnswerCost {
+    fn from(cost: Cost) -> Self {
+        Self {
+            slices: cost.slices,
+            relay_seconds: cost.time.as_secs_f64(),
+            longest_slice_seconds: cost.longest.as_secs_f64(),
+        }
+    }
 }
 
 impl Answer {
     pub(super) fn new(
         question: Question,
         mut sessions: Vec<SessionReport>,
+        cost: Cost,
         complete: bool,
     ) -> Self {
         sessions.sort_by_key(|session| session.id);
@@ -64,15 +88,19 @@ impl Answer {
             sessions,
             more,
             complete,
+            cost: cost.into(),
         }
     }
 }
+
+/// What a thread sends: its reports, and the time that they took.
+pub type Listed = (Vec<SessionReport>, Cost);
 
 /// A query, and the receiver of its answer.
 #[derive(Debug)]
 pub enum Inquiry {
     /// For some sessions.
-    Sessions(Question, Sender<Vec<SessionReport>>),
+    Sessions(Question, Sender<Listed>),
     /// For some figures of all sessions.
     Survey(UnboundedSender<Part>),
 }

@@ -8,6 +8,7 @@
 //! | `registry` | the sums over the threads | |
 //! | `report` | the data of a session in `/sessions` and in its log line | |
 //! | `inquiry` | queries to the threads, because only a thread can read its sessions | |
+//! | `listing` | reports of sessions, made in slices | its thread |
 //! | `survey` | some figures of all sessions of a thread, read in slices | its thread |
 //! | `held_by` | what holds a session back | |
 //! | `journal` | the log lines, which another thread writes, so that a slow log delays no data | |
@@ -23,6 +24,7 @@ mod ending;
 mod held_by;
 mod inquiry;
 mod journal;
+mod listing;
 mod numbers;
 mod record;
 mod registry;
@@ -31,7 +33,7 @@ mod survey;
 
 pub use ending::Ending;
 pub use held_by::{HeldBy, LegReading, Limit};
-pub use inquiry::{Answer, Question};
+pub use inquiry::{Answer, AnswerCost, Question};
 pub use numbers::{
     HistogramTotals, LegTotals, ListenerTotals, PIECE_BOUNDS, RATE_BOUNDS, ROUND_TRIP_TIME_BOUNDS,
     SEGMENT_BOUNDS, TIME_BOUNDS,
@@ -39,10 +41,11 @@ pub use numbers::{
 pub use report::{LegReport, Phase as ReportedPhase, SessionReport};
 
 use survey::Part;
-pub use survey::{Cost, Direction, Figures, Moved};
+pub use survey::{Cost, Direction, EndedFigures, Figures, Moved};
 
 pub(super) use inquiry::{Inquiry, Mailbox};
 pub(super) use journal::Ended;
+pub(super) use listing::{Listings, Step};
 pub(super) use numbers::{LastReading, ListenerCounters};
 pub(super) use record::Record;
 pub(super) use registry::Registry;
@@ -54,7 +57,7 @@ use std::time::Duration;
 
 use midspan_policy::leave_alone::{SIZES, SizeGain};
 
-use super::control::Control;
+use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
 use super::statistics::{Counters, Statistics};
@@ -89,6 +92,7 @@ pub struct Observer {
     pub(super) registry: Arc<Registry>,
     pub(super) limits: Arc<Limits>,
     pub(super) knowledge: SharedKnowledge,
+    pub(super) clock: Clock,
 }
 
 /// What splitting gains.
@@ -128,6 +132,12 @@ impl Observer {
         }
     }
 
+    /// What sessions leave for later ones, and the clock for its times.
+    #[must_use]
+    pub const fn learned(&self) -> (&SharedKnowledge, Clock) {
+        (&self.knowledge, self.clock)
+    }
+
     /// What the sessions take of the memory.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
@@ -160,17 +170,20 @@ impl Observer {
         drop(reply);
         self.control.wake();
         let mut sessions = Vec::new();
+        let mut cost = Cost::default();
         let mut answered = 0;
         let all = async {
-            while let Some(reply) = replies.recv().await {
+            while let Some((reports, of_thread)) = replies.recv().await {
                 answered += 1;
-                sessions.extend(reply);
+                sessions.extend(reports);
+                cost.join(of_thread);
             }
         };
         let _ = tokio::time::timeout(ANSWER_LIMIT, all).await;
         Answer::new(
             question,
             sessions,
+            cost,
             answered == asked && asked == self.threads.len(),
         )
     }
@@ -191,9 +204,10 @@ impl Observer {
             while let Some(part) = parts.recv().await {
                 match part {
                     Part::Slice(figures) => survey.sessions.extend(figures),
-                    Part::Done(cost) => {
+                    Part::Done(cost, ended) => {
                         answered += 1;
                         survey.cost.join(cost);
+                        survey.ended.extend(ended);
                     }
                 }
             }
@@ -209,6 +223,8 @@ impl Observer {
 pub struct Survey {
     /// The sessions, in no order.
     pub sessions: Vec<Figures>,
+    /// Sessions that have ended recently, in no order.
+    pub ended: Vec<EndedFigures>,
     /// What the survey cost the threads.
     pub cost: Cost,
     /// All threads have answered.

@@ -144,12 +144,17 @@ impl Record {
         now.since(self.begin)
     }
 
-    /// The session ended: with a FIN in each direction if `closed`, otherwise by its failure.
-    pub fn note_end(&self, closed: bool) -> Ending {
-        let ending = match closed {
+    /// How the session ended: with a FIN in each direction if `closed`, otherwise by its failure.
+    pub fn ending(&self, closed: bool) -> Ending {
+        match closed {
             true => Ending::Closed,
             false => self.failure.unwrap_or(Ending::Drained),
-        };
+        }
+    }
+
+    /// The session ended; counts its [ending](Self::ending).
+    pub fn note_end(&self, closed: bool) -> Ending {
+        let ending = self.ending(closed);
         self.listener.active.decrement();
         self.listener.count_end(ending);
         ending

@@ -5,8 +5,10 @@
 //!
 //! Rates need two readings. The thread keeps the last reading of each session while surveys are made,
 //! at least [`INTERVAL`] apart, and forgets all of them [`FORGET_AFTER`] after the last survey. Of a
-//! session that moves no data, `TCP_INFO` is not read again.
+//! session that moves no data, `TCP_INFO` is not read again. In the same time, the thread keeps the last
+//! [`ENDED_LIMIT`] sessions that ended.
 
+use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +18,7 @@ use midspan_units::{Time, TimeSpan};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::held_by::{HeldBy, LegReading, held_by};
-use super::{Record, ReportedPhase};
+use super::{Ending, Record, ReportedPhase};
 
 /// Least time between two readings of which rates are made.
 pub const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(900);
@@ -28,6 +30,9 @@ pub const SESSIONS_IN_SLICE: usize = 1024;
 pub const SLICE_LIMIT: Duration = Duration::from_micros(500);
 /// After how many sessions the time of a slice is checked. Reading 16 sessions takes about 50 µs.
 pub const SESSIONS_PER_CHECK: usize = 16;
+
+/// Most sessions of a thread that ended and are kept.
+pub const ENDED_LIMIT: usize = 100;
 
 /// The direction in which a session moves more data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -83,13 +88,38 @@ pub struct Figures {
     pub server_leg: LegReading,
 }
 
+/// A session that has ended.
+#[derive(Debug, Clone)]
+pub struct EndedFigures {
+    /// The session's number.
+    pub id: u64,
+    /// Name of its listener.
+    pub listener: Arc<str>,
+    /// The client.
+    pub client: SocketAddr,
+    /// The server.
+    pub server: SocketAddr,
+    /// The server's name, if the client gave one: `host:port`.
+    pub destination: Option<Box<str>>,
+    /// How it ended.
+    pub ending: Ending,
+    /// When it ended, on the relay's clock.
+    pub at: Time,
+    /// How long it lasted, from the client's first segment on.
+    pub lasted: TimeSpan,
+    /// Bytes handed to the kernel towards the client.
+    pub bytes_to_client: u64,
+    /// Bytes handed to the kernel towards the server.
+    pub bytes_to_server: u64,
+}
+
 /// What a thread sends.
 #[derive(Debug)]
 pub enum Part {
     /// The figures of a slice.
     Slice(Vec<Figures>),
-    /// The survey of this thread is complete.
-    Done(Cost),
+    /// The survey of this thread is complete; the sessions that have ended.
+    Done(Cost, Vec<EndedFigures>),
 }
 
 /// The time that a survey took a relay's threads.
@@ -180,6 +210,10 @@ pub struct Surveys {
     cost: Cost,
     /// By place of the session's table.
     marks: Vec<Mark>,
+    /// The sessions that have ended, the oldest first.
+    ended: VecDeque<EndedFigures>,
+    /// Whether a survey was requested, and the readings are not forgotten yet.
+    is_watched: bool,
     last: Time,
 }
 
@@ -187,6 +221,7 @@ impl Surveys {
     /// Requests a survey.
     pub fn ask(&mut self, reply: UnboundedSender<Part>) {
         self.waiting.push(reply);
+        self.is_watched = true;
     }
 
     /// Whether a survey is being made.
@@ -196,15 +231,27 @@ impl Surveys {
 
     /// When the readings are to be forgotten.
     pub fn forget_at(&self) -> Option<Time> {
-        let has_marks = self.marks.capacity() > 0;
-        (has_marks && !self.is_busy()).then(|| self.last + FORGET_AFTER)
+        (self.is_watched && !self.is_busy()).then(|| self.last + FORGET_AFTER)
     }
 
     /// Forgets the readings if no process has requested a survey for long.
     pub fn forget(&mut self, now: Time) {
         if self.forget_at().is_some_and(|at| at <= now) {
             self.marks = Vec::new();
+            self.ended = VecDeque::new();
+            self.is_watched = false;
         }
+    }
+
+    /// A session has ended. It is kept only while surveys are made.
+    pub fn note_end(&mut self, ended: impl FnOnce() -> EndedFigures) {
+        if !self.is_watched {
+            return;
+        }
+        if self.ended.len() >= ENDED_LIMIT {
+            self.ended.pop_front();
+        }
+        self.ended.push_back(ended());
     }
 
     /// The next place to look at, in a table with this many; `None` at the end of the survey.
@@ -257,7 +304,8 @@ impl Surveys {
         };
         let is_gone = reply.send(Part::Slice(figures)).is_err();
         if is_whole {
-            let _ = reply.send(Part::Done(self.cost));
+            let ended = self.ended.iter().cloned().collect();
+            let _ = reply.send(Part::Done(self.cost, ended));
         }
         if is_whole || is_gone {
             self.waiting.remove(0);
@@ -338,7 +386,7 @@ mod tests {
         assert!(!surveys.is_busy());
         assert!(matches!(parts.try_recv(), Ok(Part::Slice(_))));
         assert!(matches!(parts.try_recv(), Ok(Part::Slice(_))));
-        let Ok(Part::Done(cost)) = parts.try_recv() else {
+        let Ok(Part::Done(cost, _)) = parts.try_recv() else {
             panic!("not done");
         };
         assert_eq!((cost.slices, cost.longest), (2, Duration::from_micros(5)));
@@ -347,6 +395,53 @@ mod tests {
         assert!(surveys.forget_at().is_some());
         surveys.forget(at(100_000));
         assert_eq!(surveys.forget_at(), None);
+    }
+
+    fn ended(id: u64) -> EndedFigures {
+        EndedFigures {
+            id,
+            listener: "web".into(),
+            client: "192.0.2.1:1000".parse().unwrap(),
+            server: "198.51.100.1:80".parse().unwrap(),
+            destination: None,
+            ending: Ending::Closed,
+            at: at(id),
+            lasted: TimeSpan::from_seconds(1),
+            bytes_to_client: 1,
+            bytes_to_server: 2,
+        }
+    }
+
+    /// Nothing is kept for an operator who does not ask.
+    #[test]
+    fn sessions_that_end_are_kept_while_surveys_are_made() {
+        let mut surveys = Surveys::default();
+        surveys.note_end(|| panic!("kept"));
+        let mut kept = |surveys: &mut Surveys| {
+            let (reply, mut parts) = tokio::sync::mpsc::unbounded_channel();
+            surveys.ask(reply);
+            while surveys.next_place(1).is_some() {}
+            surveys.send(Vec::new(), Duration::ZERO, true, at(2));
+            let Ok(Part::Slice(_)) = parts.try_recv() else {
+                panic!("no slice");
+            };
+            let Ok(Part::Done(_, ended)) = parts.try_recv() else {
+                panic!("not done");
+            };
+            ended.iter().map(|ended| ended.id).collect::<Vec<_>>()
+        };
+        assert!(kept(&mut surveys).is_empty());
+        for id in 1..=103 {
+            surveys.note_end(|| ended(id));
+        }
+        let numbers = kept(&mut surveys);
+        assert_eq!(
+            (numbers.len(), numbers[0], numbers[99]),
+            (ENDED_LIMIT, 4, 103)
+        );
+        surveys.forget(at(100_000));
+        surveys.note_end(|| panic!("kept"));
+        assert!(kept(&mut surveys).is_empty());
     }
 
     /// A client that has gone ends its survey.

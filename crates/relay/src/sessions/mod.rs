@@ -16,7 +16,7 @@ use super::legs::Legs;
 use super::lifecycle::Step;
 use super::limits::{Limits, Shortage};
 use super::memory::Measuring;
-use super::observation::{Ending, Record, Surveys};
+use super::observation::{Ending, Listings, Record, Surveys};
 use super::pipes::Pipes;
 use super::poll::Poll;
 use super::seeded_faults::{self, Fault};
@@ -44,6 +44,7 @@ pub struct Sessions {
     observation: Observation,
     sampling: Option<Sampling>,
     surveys: Surveys,
+    listings: Listings,
     /// The names by which clients requested the servers of live sessions, by the session's number.
     destinations: BTreeMap<u64, Box<str>>,
     poll: Arc<Poll>,
@@ -70,6 +71,7 @@ impl Sessions {
             measuring: Measuring::new(limits, Arc::clone(&counters)),
             sampling: observation.sampling_interval.map(Sampling::new),
             surveys: Surveys::default(),
+            listings: Listings::default(),
             observation,
             destinations: BTreeMap::new(),
             poll,
@@ -379,6 +381,8 @@ impl Sessions {
         let closed = end == End::Closed;
         let (ended, sample) = observed::last_words(&mut session, closed, now, &self.counters);
         let name = self.destinations.remove(&session.record.id);
+        self.surveys
+            .note_end(|| observed::ended_figures(&session.record, closed, &name, now));
         let ended = ended.map(|mut ended| {
             ended.report.destination = name.map(String::from);
             observed::add_reasons(&mut ended.report, session.listener, acceptors);

@@ -11,8 +11,9 @@ use super::Sessions;
 use crate::acceptors::Acceptors;
 use crate::arrival::Arrival;
 use crate::observation::{
-    Ended, Ending, Figures, Inquiry, LegReport, Mailbox, Question, Registry, ReportedPhase,
-    SAMPLES_AT_ONCE, SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT, SessionReport,
+    Ended, EndedFigures, Ending, Figures, Inquiry, LegReport, Listings, Mailbox, Record, Registry,
+    ReportedPhase, SAMPLES_AT_ONCE, SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT,
+    SessionReport, Step,
 };
 use crate::session::Session;
 use crate::statistics::Counters;
@@ -95,6 +96,27 @@ pub(super) fn last_words(
     (ended, sample)
 }
 
+/// The figures of a session that ends now.
+pub(super) fn ended_figures(
+    record: &Record,
+    closed: bool,
+    destination: &Option<Box<str>>,
+    now: Time,
+) -> EndedFigures {
+    EndedFigures {
+        id: record.id,
+        listener: Arc::clone(&record.listener.name),
+        client: record.client,
+        server: record.server,
+        destination: destination.clone(),
+        ending: record.ending(closed),
+        at: now,
+        lasted: record.age(now),
+        bytes_to_client: record.bytes_to_client,
+        bytes_to_server: record.bytes_to_server,
+    }
+}
+
 /// Adds to a report why the legs have their congestion controls.
 pub(super) fn add_reasons(report: &mut SessionReport, listener: u16, acceptors: &Acceptors) {
     let Some(acceptor) = acceptors.get(listener.into()) else {
@@ -171,26 +193,64 @@ impl Sessions {
     pub fn answer_questions(&mut self, acceptors: &Acceptors, now: Time) {
         for inquiry in self.observation.mailbox.take() {
             match inquiry {
-                Inquiry::Sessions(question, reply) => {
-                    // The process that asked may no longer wait.
-                    let answer = self.answer(question, acceptors, now);
-                    let _ = reply.try_send(answer);
-                }
+                Inquiry::Sessions(question, reply) => self.listings.ask(question, reply),
                 Inquiry::Survey(reply) => self.surveys.ask(reply),
             }
         }
-        match self.surveys.is_busy() {
-            true => self.survey_some(now),
-            false => self.surveys.forget(now),
+        // One slice in each turn.
+        if self.listings.is_busy() {
+            self.list_some(acceptors, now);
+        } else if self.surveys.is_busy() {
+            self.survey_some(now);
+        } else {
+            self.surveys.forget(now);
         }
     }
 
-    /// When a survey continues, or what it has read is forgotten.
+    /// When a list or a survey continues, or what a survey has read is forgotten.
     pub fn next_survey(&self) -> Option<Time> {
-        match self.surveys.is_busy() {
+        match self.listings.is_busy() || self.surveys.is_busy() {
             true => Some(Time::ZERO),
             false => self.surveys.forget_at(),
         }
+    }
+
+    /// Makes one slice of a list.
+    fn list_some(&mut self, acceptors: &Acceptors, now: Time) {
+        let start = system::now();
+        let mut is_whole = false;
+        loop {
+            let step = self.listings.next(self.table.places());
+            match step {
+                Step::Look(place) => {
+                    if let Some(session) = self.table.at_place(place) {
+                        self.listings.consider(session.record.id, place);
+                    }
+                }
+                Step::Report { id, place } => {
+                    if let Some(session) = self.table.at_place(place)
+                        && session.record.id == id
+                    {
+                        let mut report = session.report(now);
+                        add_reasons(&mut report, session.listener, acceptors);
+                        let name = self.destinations.get(&id);
+                        report.destination = name.map(ToString::to_string);
+                        self.listings.add(report);
+                    }
+                }
+                Step::Done => {
+                    is_whole = true;
+                    break;
+                }
+            }
+            if Listings::is_check_due(step)
+                && system::now().saturating_duration_since(start) >= SLICE_LIMIT
+            {
+                break;
+            }
+        }
+        let took = system::now().saturating_duration_since(start);
+        self.listings.end_slice(took, is_whole);
     }
 
     /// Makes one slice of a survey.
@@ -232,29 +292,6 @@ impl Sessions {
         }
         let took = system::now().saturating_duration_since(start);
         self.surveys.send(figures, took, is_whole, now);
-    }
-
-    fn answer(&self, question: Question, acceptors: &Acceptors, now: Time) -> Vec<SessionReport> {
-        let mut found: Vec<&Session> = self
-            .table
-            .iter()
-            .filter(|session| session.record.id > question.after)
-            .collect();
-        let bound = question.bound();
-        if found.len() > bound {
-            found.select_nth_unstable_by_key(bound, |session| session.record.id);
-            found.truncate(bound);
-        }
-        found
-            .into_iter()
-            .map(|session| {
-                let mut report = session.report(now);
-                add_reasons(&mut report, session.listener, acceptors);
-                let name = self.destinations.get(&report.id);
-                report.destination = name.map(ToString::to_string);
-                report
-            })
-            .collect()
     }
 
     /// Reads some of the sessions that moved data, in turn.

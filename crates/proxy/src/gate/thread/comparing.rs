@@ -30,8 +30,9 @@ impl Worker {
         for ended in self.control_group.look(self.now, &self.tracking) {
             match ended {
                 Ended::Measured(request, carried, lasted) => {
+                    let now = self.relay_time();
                     let known = &mut self.knowledge.lock();
-                    known.gains.note_direct(&request, carried, lasted);
+                    (known.gains).note_direct(now, &request, carried, lasted);
                 }
                 Ended::Unmeasured => {
                     let unmeasured = &self.counters.control_unmeasured;

@@ -31,7 +31,7 @@ help:
 	@echo "make fuzz                   fuzz every parser of outside input (up to 8 hours)"
 	@echo "make fuzz-coverage          print which lines of each parser its corpus reaches"
 	@echo "make fuzz-self-test         require that a planted fault in each parser is found"
-	@echo "make bench   compare Midspan with HAProxy, nginx and plain routing; measure the I/O loops"
+	@echo "make bench   compare Midspan with HAProxy, nginx and plain routing; measure I/O loops, midspan top"
 	@echo "make docs    build the API documentation into target/doc"
 	@echo "make site    build the pages of docs as a site into target/site (installs mdBook into target if it is missing)"
 
@@ -126,6 +126,7 @@ bench: build
 	cargo run --release --package relay-shell
 	cargo run --release --package simulator-speed
 	cargo run --release --package connection-setup
+	cargo run --release --package top-ping
 
 verify: build
 	target/release/midspan lab verify

@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::lab_arguments::LabPackage;
 #[cfg(not(feature = "lab"))]
 use crate::lab_package::LabPackage;
-use crate::observing_arguments::{BugreportOptions, CaptureOptions, ExplainOptions, TopOptions};
+use crate::observing_arguments::{
+    BugreportOptions, CaptureOptions, ExplainOptions, LearnedOptions, TopOptions,
+};
 use crate::output_arguments::Output;
 use crate::printing::Verbosity;
 use crate::thin_arguments::ThinOptions;
@@ -120,6 +122,16 @@ pub enum Command {
                       2001:db8::7 '[2001:db8:1::1]:443' --json"
     )]
     Explain(ExplainOptions),
+    /// List what a running proxy has learned about clients, servers and paths, or have it forgotten
+    ///
+    /// For each peer the rate, the round-trip time, whether losses are random, and the initial window of
+    /// the next connection; routes whose answers do not come back, and those that are left alone; what
+    /// splitting gains. What is forgotten no longer counts for the next connection.
+    #[command(
+        after_help = "Examples:\n  midspan learned\n  midspan learned 192.0.2.0/24 --json\n  \
+                      midspan learned --forget 192.0.2.7\n  midspan learned --forget --all"
+    )]
+    Learned(LearnedOptions),
     /// Print what a report of a fault needs, with masked addresses and names of hosts
     ///
     /// Version, kernel, the state of the running Midspan, and what `midspan check` finds. Each address

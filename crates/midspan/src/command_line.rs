@@ -18,6 +18,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "status",
             "top",
             "explain",
+            "learned",
             "reload",
             "bypass",
             "kick",

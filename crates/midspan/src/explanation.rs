@@ -4,10 +4,12 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 
+use ipnet::IpNet;
 use midspan_proxy::command::Status;
-use midspan_proxy::configuration::{Configuration, Mode, Transparent};
+use midspan_proxy::configuration::{Configuration, Listener, Mode, Transparent};
+use midspan_proxy::learned::{Learned, LeftAloneRow, PathRow};
 use midspan_proxy::summary::Summary;
-use midspan_top::view::prefix;
+use midspan_top::filter::prefix;
 use serde::Serialize;
 
 /// A connection from a client to a server.
@@ -26,6 +28,19 @@ pub struct Machine {
     pub interface: Option<String>,
     /// Whether the server's address is this machine's own.
     pub server_is_local: bool,
+}
+
+/// The state of the running proxy. A part is `None` if Midspan did not answer.
+#[derive(Debug, Clone, Copy)]
+pub struct Running<'a> {
+    /// The state of the helper.
+    pub status: &'a Status,
+    /// Counters.
+    pub summary: Option<&'a Summary>,
+    /// What was learned about the client.
+    pub learned: Option<&'a Learned>,
+    /// Routes that are left alone because splitting was found not to help.
+    pub left_alone: Option<&'a [LeftAloneRow]>,
 }
 
 /// The decision for a new connection.
@@ -48,9 +63,9 @@ pub fn explain(
     flow: &Flow,
     machine: &Machine,
     configuration: &Configuration,
-    status: &Status,
-    summary: Option<&Summary>,
+    running: &Running<'_>,
 ) -> Explanation {
+    let status = running.status;
     // A client may connect to Midspan itself.
     for listener in &configuration.listeners {
         let name = &listener.relay.name;
@@ -103,7 +118,12 @@ pub fn explain(
     for (listener, transparent) in configuration.transparent() {
         let name = &listener.relay.name;
         let Some(obstacle) = obstacle(flow, interface, configuration, transparent) else {
-            return split(name, interface, configuration, listener, summary);
+            return learned_reason(flow, configuration, running)
+                .map(|untouched| Explanation {
+                    listener: Some(name.clone()),
+                    ..untouched
+                })
+                .unwrap_or_else(|| split(interface, configuration, listener, running));
         };
         // The listener that comes furthest is the one that the operator means.
         if nearest
@@ -247,33 +267,99 @@ fn obstacle(
     )
 }
 
+/// Whether a network, as text, contains an address.
+fn has(network: &str, address: IpAddr) -> bool {
+    let network = network.parse::<IpNet>();
+    network.is_ok_and(|network| network.contains(&address.to_canonical()))
+}
+
+/// What was learned about the path to a peer.
+pub fn path_to(learned: &Learned, peer: IpAddr) -> Option<&PathRow> {
+    learned.paths.iter().find(|path| has(&path.peer, peer))
+}
+
+/// Why a listener that would intercept the connection lets it pass, because of earlier connections.
+fn learned_reason(
+    flow: &Flow,
+    configuration: &Configuration,
+    running: &Running<'_>,
+) -> Option<Explanation> {
+    let is_route =
+        |client: &str, servers: &str| has(client, flow.client) && has(servers, flow.server.ip());
+    let mut left_alone = running.left_alone.unwrap_or_default().iter();
+    if let Some(route) = left_alone.find(|row| is_route(&row.client, &row.servers)) {
+        return Some(untouched(
+            format!(
+                "splitting was found not to help between {} and {}, which are left alone for another \
+                 {:.0} s",
+                route.client, route.servers, route.left_seconds
+            ),
+            format!(
+                "midspan learned --forget {}; interception.leave_alone_time = \"0 s\" switches this off \
+                 (now {})",
+                route.client, configuration.interception.leave_alone_time
+            ),
+        ));
+    }
+    let routes = running.learned.map(|learned| &learned.asymmetric_routes);
+    let mut routes = routes.into_iter().flatten();
+    let route = routes.find(|row| is_route(&row.client, &row.servers))?;
+    let time = match route.left_seconds {
+        Some(left) => format!("connections pass for another {left:.0} s"),
+        None => {
+            "the next connection passes and is watched, the one after it is intercepted unless \
+                 the route is still asymmetric"
+                .to_owned()
+        }
+    };
+    Some(untouched(
+        format!(
+            "the answers of servers in {} to {} do not come back through this machine: {time}",
+            route.servers, route.client
+        ),
+        format!(
+            "if the route has changed: midspan learned --forget {}; if it is so for all clients: add {} \
+             to except, then midspan reload",
+            route.client, route.servers
+        ),
+    ))
+}
+
 /// The listener intercepts the connection.
 fn split(
-    name: &str,
     interface: &str,
     configuration: &Configuration,
-    listener: &midspan_proxy::configuration::Listener,
-    summary: Option<&Summary>,
+    listener: &Listener,
+    running: &Running<'_>,
 ) -> Explanation {
+    let name = listener.relay.name.as_str();
+    let counted = running
+        .summary
+        .and_then(|summary| summary.totals.untouched.as_ref());
     let control = listener.relay.control_group;
-    let mut unless = vec![
-        "the server does not answer, or refuses the connection".to_owned(),
-        format!(
+    let mut unless = vec!["the server does not answer, or refuses the connection".to_owned()];
+    if running.learned.is_none() {
+        unless.push(format!(
             "the server's answers do not come back through this machine (remembered for {})",
             configuration.interception.asymmetric_route_time
-        ),
-        format!(
+        ));
+    }
+    if running.left_alone.is_none() {
+        unless.push(format!(
             "splitting was found not to help between the two (for {})",
             configuration.interception.leave_alone_time
-        ),
-    ];
+        ));
+    }
     if control.as_f64() > 0.0 {
+        let so_far = counted.and_then(|counted| counted.get("control"));
+        let so_far = so_far.map_or_else(String::new, |count| {
+            format!("; {count} connections of all clients since the start")
+        });
         unless.push(format!(
-            "the connection belongs to the control group ({control})"
+            "chance puts the connection into the control group ({control}{so_far})"
         ));
     }
     // Reasons that have let connections pass since the start, by their number.
-    let counted = summary.and_then(|summary| summary.totals.untouched.as_ref());
     let counted: Vec<String> = counted
         .into_iter()
         .flatten()
@@ -329,6 +415,15 @@ to = "198.51.100.1:80"
     }
 
     fn explained(client: &str, server: &str, interface: Option<&str>) -> Explanation {
+        explained_with(client, server, interface, (None, None))
+    }
+
+    fn explained_with(
+        client: &str,
+        server: &str,
+        interface: Option<&str>,
+        (learned, left_alone): (Option<&Learned>, Option<&[LeftAloneRow]>),
+    ) -> Explanation {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("midspan.toml");
         std::fs::write(&file, FILE).unwrap();
@@ -341,7 +436,14 @@ to = "198.51.100.1:80"
             interface: interface.map(str::to_owned),
             server_is_local: flow.server.ip().to_string().starts_with("192.0.2."),
         };
-        explain(&flow, &machine, &configuration, &status(), None)
+        let status = status();
+        let running = Running {
+            status: &status,
+            summary: None,
+            learned,
+            left_alone,
+        };
+        explain(&flow, &machine, &configuration, &running)
     }
 
     #[track_caller]
@@ -405,6 +507,54 @@ to = "198.51.100.1:80"
             ("split", Some("front"))
         );
         assert!(of.reason.contains("forwards to 198.51.100.1:80"), "{of:?}");
+    }
+
+    /// States that are known are looked up, and are not named as possible.
+    #[test]
+    fn what_earlier_connections_showed_decides() {
+        let lan = Some("lan0");
+        let learned: Learned = serde_json::from_str(
+            r#"{"gain":[],"paths":[],"cold_starts":[],"asymmetric_routes":[
+            {"client":"10.0.0.1/32","servers":"198.51.100.0/24","left_seconds":812.2},
+            {"client":"10.0.0.2/32","servers":"198.51.100.0/24","left_seconds":null}],
+            "gains":[],"verdicts":[],"next":null}"#,
+        )
+        .unwrap();
+        let left_alone = [LeftAloneRow {
+            client: "10.0.0.3/32".to_owned(),
+            servers: "198.51.100.0/24".to_owned(),
+            left_seconds: 41.0,
+        }];
+        let of = |client, server| {
+            explained_with(client, server, lan, (Some(&learned), Some(&left_alone)))
+        };
+        let server = "198.51.100.7:443";
+        let proven = of("10.0.0.1", server);
+        is_untouched(
+            &proven,
+            "for another 812 s",
+            "midspan learned --forget 10.0.0.1/32",
+        );
+        assert_eq!(proven.listener.as_deref(), Some("lan"));
+        is_untouched(
+            &of("10.0.0.2", server),
+            "the next connection passes",
+            "except",
+        );
+        let alone = of("10.0.0.3", server);
+        is_untouched(
+            &alone,
+            "another 41 s",
+            "midspan learned --forget 10.0.0.3/32",
+        );
+        for (client, server) in [("10.0.0.4", server), ("10.0.0.1", "198.51.101.7:443")] {
+            let split = of(client, server);
+            assert_eq!(split.decision, "split");
+            let mut unless = split.unless.iter();
+            assert!(!unless.any(|unless| unless.contains("come back") || unless.contains("help")));
+        }
+        // A listener that does not intercept comes first.
+        is_untouched(&of("10.0.0.1", "198.51.100.7:22"), "except_ports", "22");
     }
 
     /// Each reason for which everything passes untouched has a sentence of its own.

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Cleanup(output) => commands::cleanup::cleanup(&output),
         Command::Bugreport(options) => commands::bugreport::bugreport(&options),
         Command::Explain(options) => commands::explain::explain_flow(&options),
+        Command::Learned(options) => commands::learned::learned(&options),
         Command::Top(options) => commands::top::top(&options),
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),

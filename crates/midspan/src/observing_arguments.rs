@@ -1,4 +1,4 @@
-//! Options of the commands that observe a running proxy: top, explain, capture, bugreport.
+//! Options of the commands that observe a running proxy: top, explain, learned, capture, bugreport.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -26,7 +26,8 @@ pub struct TopOptions {
     /// Time between two answers
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
-    /// Show each client with all its sessions, or each session
+    /// Show each client with all its sessions, each session, each listener, or the sessions that have
+    /// ended while the view is open
     #[arg(long, value_name = "ROWS", default_value = "client")]
     pub by: ByName,
     /// Show the largest of these first
@@ -47,6 +48,10 @@ pub enum ByName {
     Client,
     /// A session
     Session,
+    /// A listener
+    Listener,
+    /// A session that has ended
+    Ended,
 }
 
 impl From<ByName> for By {
@@ -54,6 +59,8 @@ impl From<ByName> for By {
         match name {
             ByName::Client => Self::Client,
             ByName::Session => Self::Session,
+            ByName::Listener => Self::Listener,
+            ByName::Ended => Self::Ended,
         }
     }
 }
@@ -105,6 +112,30 @@ pub struct ExplainOptions {
     /// The server and its port
     #[arg(value_name = "SERVER:PORT")]
     pub server: SocketAddr,
+    /// The configuration file of the proxy, which may name its control socket
+    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
+    pub config: Option<PathBuf>,
+    /// The control socket of the proxy
+    #[arg(long, value_name = "PATH")]
+    pub socket: Option<PathBuf>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// Options of `midspan learned`.
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("meant").args(["prefix", "all"]))]
+pub struct LearnedOptions {
+    /// Only about clients and servers with this prefix, such as 192.0.2.0/24
+    #[arg(value_name = "PREFIX")]
+    pub prefix: Option<String>,
+    /// Forget it: the next connection begins as the first one did. Needs PREFIX or --all
+    #[arg(long, requires = "meant")]
+    pub forget: bool,
+    /// With --forget: everything
+    #[arg(long, requires = "forget")]
+    pub all: bool,
     /// The configuration file of the proxy, which may name its control socket
     #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
     pub config: Option<PathBuf>,

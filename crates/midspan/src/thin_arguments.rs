@@ -1,6 +1,7 @@
 //! Options of `midspan thin`.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use clap::Args;
 use midspan_thin::PolicyChoice;
@@ -24,9 +25,18 @@ pub struct ThinOptions {
     /// (sets HTB with two classes; needs --upstream)
     #[arg(long, requires = "upstream")]
     pub ack_first: bool,
-    /// Show the savings of each connection
+    /// Show the savings of each connection, live, with keys as in `midspan top`
     #[arg(long)]
     pub watch: bool,
+    /// Print the view once, as text, and end
+    #[arg(long, conflicts_with_all = ["batch", "watch"])]
+    pub once: bool,
+    /// Print the view this many times, as text (with --json: this many lines), and end
+    #[arg(long, value_name = "N", conflicts_with = "watch", value_parser = clap::value_parser!(u64).range(1..))]
+    pub batch: Option<u64>,
+    /// Time between two views, or lines of JSON [default: 1; with --json 0.5]
+    #[arg(long, value_name = "SECONDS", value_parser = interval)]
+    pub interval: Option<Duration>,
     /// Serve `GET /metrics` (OpenMetrics) and `GET /status` (JSON) at this loopback address, such
     /// as 127.0.0.1:9465
     #[arg(long, value_name = "ADDRESS:PORT")]
@@ -41,7 +51,16 @@ pub struct ThinOptions {
     #[arg(long, value_name = "COUNT", default_value_t = 4096,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub flows: usize,
-    /// Print each report as a line of JSON, two per second
+    /// Print reports as lines of JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// A time of at least a tenth of a second, which is how often there is a report.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
+    match (0.1..=3600.0).contains(&seconds) {
+        true => Ok(Duration::from_secs_f64(seconds)),
+        false => Err("between 0.1 and 3600 seconds".to_owned()),
+    }
 }

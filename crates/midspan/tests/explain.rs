@@ -4,13 +4,15 @@
 
 mod common;
 
-use std::net::{TcpListener, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use common::{MIDSPAN, midspan};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::network::Node;
 use midspan_testbed::program::{Launch, Program};
+use midspan_testbed::testing::wait_until;
 use midspan_testbed::{KernelTests, kernel_test};
 
 const CONFIGURATION: &str = r#"
@@ -130,6 +132,72 @@ fn live_and_new_connections_are_explained() {
     let json: serde_json::Value = serde_json::from_str(&text(&namespace, &arguments)).unwrap();
     assert_eq!(json["new"]["decision"], "untouched");
     let output = midspan(&["explain", "127.0.0.1", "[::1]:80", "--socket", &socket]);
+    assert_eq!(output.status.code(), Some(1));
+}
+
+const LEARNING: &str = r#"
+[[listener]]
+name = "web"
+listen = "127.0.0.1:8080"
+to = "127.0.0.1:9090"
+policy = "auto"
+"#;
+
+/// A session teaches the path to its client; what is forgotten is no longer listed.
+#[kernel_test]
+fn what_was_learned_is_listed_and_forgotten() {
+    let namespace = Node::host("learned").make().unwrap();
+    let launch = Launch::midspan(MIDSPAN).configuration(LEARNING);
+    let proxy = launch.inside(&namespace).ready().unwrap();
+    let socket = proxy.socket().unwrap().to_str().unwrap().to_owned();
+    let learned = |arguments: &[&str]| {
+        let all: Vec<&str> = [&["learned", "--socket", &socket], arguments].concat();
+        text(&namespace, &all)
+    };
+    assert!(learned(&[]).contains("nothing is learned"));
+    let download = || {
+        namespace.run(|| {
+            let listener = TcpListener::bind("127.0.0.1:9090").unwrap();
+            let mut client = TcpStream::connect("127.0.0.1:8080").unwrap();
+            let mut server = listener.accept().unwrap().0;
+            let sending = std::thread::spawn(move || {
+                server.write_all(&vec![7; 2_000_000]).unwrap();
+                server.shutdown(Shutdown::Write).unwrap();
+                // Until the client has closed its end.
+                let _ = server.read(&mut [0]);
+            });
+            client.read_to_end(&mut Vec::new()).unwrap();
+            drop(client);
+            sending.join().unwrap();
+        })
+    };
+    let paths = || {
+        let json: serde_json::Value = serde_json::from_str(&learned(&["--json"])).unwrap();
+        json["paths"].as_array().unwrap().len()
+    };
+    wait_until("learned", || {
+        download().unwrap();
+        paths() > 0
+    });
+    let said = learned(&["127.0.0.0/8"]);
+    for part in ["Paths", "127.0.0.1/32", "bit/s", " ms", "segments"] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    assert!(learned(&["192.0.2.1"]).contains("nothing is learned"));
+    assert!(learned(&["--forget", "192.0.2.1"]).contains("forgotten: paths 0,"));
+    assert!(paths() > 0);
+    assert!(learned(&["--forget", "--all"]).contains("forgotten: paths 1,"));
+    assert_eq!(paths(), 0);
+    // Neither too little nor too much.
+    for wrong in [
+        &["--forget"][..],
+        &["--all"],
+        &["--forget", "--all", "192.0.2.1"],
+    ] {
+        let all: Vec<&str> = [&["learned", "--socket", &socket], wrong].concat();
+        assert_eq!(midspan(&all).status.code(), Some(2), "{wrong:?}");
+    }
+    let output = midspan(&["learned", "lan", "--socket", &socket]);
     assert_eq!(output.status.code(), Some(1));
 }
 

@@ -17,6 +17,7 @@ use midspan_testbed::network::Node;
 use midspan_testbed::program::{Launch, Program};
 use midspan_testbed::testing::wait_until;
 use midspan_testbed::{KernelTests, kernel_test, skip};
+use rustix::process::{Pid, Signal, kill_process};
 
 const CONFIGURATION: &str = r#"
 [[listener]]
@@ -84,7 +85,7 @@ impl Screen {
         let mut script = Command::new("script");
         script
             .args(["--quiet", "--return", "--flush", "--command"])
-            .arg(format!("stty rows {LINES} cols {COLUMNS}; exec {command}"))
+            .arg(format!("stty rows {LINES} cols {COLUMNS}; {command}"))
             .arg("/dev/null")
             .env("TERM", "xterm-256color")
             .env("NO_COLOR", "1")
@@ -142,8 +143,12 @@ fn a_terminal_shows_real_traffic() {
         return skip("there is no script(1)");
     }
     let traffic = traffic();
+    let folder = tempfile::tempdir().unwrap();
     let socket = traffic.proxy.socket().unwrap().display().to_string();
-    let command = format!("{MIDSPAN} top --interval 1 --socket {socket}");
+    let command = format!(
+        "cd {}; exec {MIDSPAN} top --interval 1 --socket {socket}",
+        folder.path().display()
+    );
     let mut screen = Screen::open(&traffic.namespace, &command);
     screen.shows(&[
         "RUNNING",
@@ -151,7 +156,7 @@ fn a_terminal_shows_real_traffic() {
         "127.0.0.1",
         "Mbit/s",
         "HELD BY",
-        "[q]uit",
+        "[q]",
     ]);
     // The sessions of the client, and one of them.
     screen.press("\r");
@@ -160,6 +165,12 @@ fn a_terminal_shows_real_traffic() {
     screen.shows(&["client leg  rtt", "server leg  rtt", "held by:"]);
     screen.press("x");
     screen.shows(&["split by listener web", "handshake"]);
+    // A copy of the session's JSON, in a file of the current directory.
+    screen.press("y");
+    screen.shows(&["the JSON of session 1 is in session-1-0.json"]);
+    let copy = std::fs::read_to_string(folder.path().join("session-1-0.json")).unwrap();
+    let copy: serde_json::Value = serde_json::from_str(&copy).unwrap();
+    assert_eq!((&copy["id"], &copy["listener"]), (&1.into(), &"web".into()));
     // A filter that fits no client, and back.
     screen.press("\u{1b}");
     screen.press("c/10.\r");
@@ -186,8 +197,50 @@ fn a_terminal_shows_real_traffic() {
     screen.press("y");
     assert!(traffic.download.join().unwrap() > 0);
     screen.shows(&["0 sessions"]);
+    screen.press("l");
+    screen.shows(&["1 listeners", "web", "OPENED"]);
+    screen.press("e");
+    screen.shows(&["1 sessions that have ended", "127.0.0.1:9090", "kicked"]);
     screen.press("q");
     assert!(screen.program.wait().unwrap().success());
+}
+
+/// A signal ends the view as it ends other programs, and the terminal is as before.
+#[kernel_test]
+fn a_signal_restores_the_terminal() {
+    if !has_script() {
+        return skip("there is no script(1)");
+    }
+    let traffic = traffic();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let socket = traffic.proxy.socket().unwrap().display().to_string();
+    let read = |name: &str| std::fs::read_to_string(file(name)).unwrap_or_default();
+    for signal in [Signal::TERM, Signal::HUP] {
+        let command = format!(
+            "sh -c 'echo $$ > {pid}; exec {MIDSPAN} top --socket {socket}'; echo $? > {status}; \
+             stty -a > {after}",
+            pid = file("pid").display(),
+            status = file("status").display(),
+            after = file("after").display(),
+        );
+        let mut screen = Screen::open(&traffic.namespace, &command);
+        screen.shows(&["RUNNING", "[q]"]);
+        assert!(screen.screen.lock().unwrap().screen().alternate_screen());
+        let pid: i32 = read("pid").trim().parse().unwrap();
+        kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+        screen.program.wait().unwrap();
+        let status = 128 + signal.as_raw();
+        assert_eq!(read("status").trim(), status.to_string());
+        let after = read("after");
+        let has = |mode: &str| after.split([' ', ';', '\n']).any(|word| word == mode);
+        assert!(has("icanon") && has("echo") && has("isig"), "{after}");
+        wait_until("restored", || {
+            let screen = screen.screen.lock().unwrap();
+            let screen = screen.screen();
+            !screen.alternate_screen() && !screen.hide_cursor()
+        });
+    }
 }
 
 /// Without a terminal: as text, and as JSON.
@@ -241,8 +294,110 @@ fn the_view_is_printed() {
         text.contains("0 clients") && text.contains("192.0.2.0/24"),
         "{text}"
     );
+    let listeners = midspan(&["top", "--once", "--by", "listener", "--socket", socket]);
+    let text = String::from_utf8(listeners.stdout).unwrap();
+    assert!(
+        text.contains("1 listeners") && text.contains("web"),
+        "{text}"
+    );
     let wrong = midspan(&["top", "--once", "--client", "lan", "--socket", socket]);
     assert_eq!(wrong.status.code(), Some(1));
+}
+
+/// A namespace with an interface towards a narrow upstream.
+fn upstream() -> NetworkNamespace {
+    let namespace = Node::host("thin").make().unwrap();
+    for arguments in [
+        "link add up0 type veth peer name up1",
+        "link set up1 up",
+        "link set up0 up",
+    ] {
+        let mut ip = Command::new("ip");
+        ip.args(arguments.split(' '));
+        assert!(namespace.spawn(ip).unwrap().wait().unwrap().success());
+    }
+    namespace
+}
+
+/// `midspan thin --watch` has the same keys, and its end removes the rules.
+#[kernel_test]
+fn the_savings_of_thin_are_shown() {
+    if !has_script() {
+        return skip("there is no script(1)");
+    }
+    let namespace = upstream();
+    let command = format!("{MIDSPAN} thin --interface up0 --upstream '64 kbit/s' --watch");
+    let mut screen = Screen::open(&namespace, &command);
+    screen.shows(&[
+        "midspan thin  up0  ace:5",
+        "ACKs waiting 0",
+        "HERE",
+        "[q]uit",
+    ]);
+    screen.press("o");
+    screen.shows(&["order: saved"]);
+    screen.press("/10.\r");
+    screen.shows(&["filter: 10.0.0.0/8"]);
+    screen.press(" ");
+    screen.shows(&["FROZEN"]);
+    screen.press(" ?");
+    screen.shows(&["any key: back"]);
+    screen.press("x");
+    // One key alone does not end thinning.
+    screen.press("q");
+    screen.shows(&["end thinning, so that all ACKs pass? y: yes"]);
+    screen.press("n");
+    screen.shows(&["[q]uit"]);
+    screen.press("q");
+    screen.shows(&["y: yes"]);
+    screen.press("y");
+    assert!(screen.program.wait().unwrap().success());
+    let mut nft = Command::new("nft");
+    nft.args(["list", "ruleset"]).stdout(Stdio::piped());
+    let output = namespace.spawn(nft).unwrap().wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+}
+
+/// Without a terminal: as text, and as JSON; then thinning ends.
+#[kernel_test]
+fn the_savings_of_thin_are_printed() {
+    let namespace = upstream();
+    let print = |arguments: &[&str]| {
+        let mut command = Command::new(MIDSPAN);
+        command
+            .args(["thin", "--interface", "up0", "--interval", "0.2"])
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        namespace
+            .spawn(command)
+            .unwrap()
+            .wait_with_output()
+            .unwrap()
+    };
+    let once = print(&["--once"]);
+    let text = String::from_utf8(once.stdout).unwrap();
+    assert!(once.status.success(), "{text}");
+    assert!(text.starts_with("midspan thin  up0  ace:5"), "{text}");
+    assert!(
+        text.contains("0/s examined") && !text.contains("[q]uit"),
+        "{text}"
+    );
+    let lines = print(&["--json", "--batch", "3"]);
+    assert!(lines.status.success());
+    let text = String::from_utf8(lines.stdout).unwrap();
+    let seen: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(seen.len(), 3);
+    assert_eq!(seen[2]["acks_seen"], 0);
+    // A live view needs a terminal.
+    let watch = print(&["--watch"]);
+    assert_eq!(watch.status.code(), Some(1));
+    let said = String::from_utf8(watch.stderr).unwrap();
+    assert!(said.contains("--once, --batch N or --json"), "{said}");
 }
 
 /// Where there is no Midspan, or no right to use it, the error names what to do.

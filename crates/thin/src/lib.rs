@@ -33,7 +33,7 @@ mod test_packets;
 mod worker;
 
 pub use agent::Agent;
-pub use description::{describe_rules, describe_status};
+pub use description::describe_rules;
 pub use helper::{PagesOptions, ReadyLine, RunOptions, Watcher, run};
 pub use pages::pages_main;
 pub use segment::{Options, Segment};

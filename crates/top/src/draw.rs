@@ -12,6 +12,7 @@ use crate::numbers::{UNKNOWN, age, bars, bytes, count, milliseconds, per_second,
 use crate::view::{Rows, View};
 
 mod rows;
+pub(crate) mod table;
 
 use rows::{draw_rows, limit_name};
 
@@ -22,11 +23,11 @@ const SESSION_LINES: u16 = 7;
 /// Columns from which rows of clients have their START, and the gain needs no line of its own.
 const WIDE: u16 = 120;
 
-const KEYS: &str =
-    "[c]lients [s]essions [a]lone [Enter] [o]rder [/]filter [ ]freeze [?]help [q]uit";
+const KEYS: &str = "[c]lients [s]essions [l]isteners [e]nded [a]lone [o]rder [/]filter [?]help [q]";
 
 const HELP: &str = "\
-c  clients          s  sessions          a  what is left alone, and why
+c  clients      s  sessions      l  listeners      e  sessions that have ended
+a  what is left alone, and why
 Enter  sessions of the client, or one session      Esc  back
 o  next order: rate, bytes, rtt, retransmitted, sessions
 /  only clients of a prefix, as in 192.0.2. or 2001:db8::/32
@@ -34,6 +35,7 @@ space  freeze: the rows no longer change        q  quit
 
 p  capture the packets of the session into a file, for a minute
 x  explain the decision for the session
+y  copy the JSON of the session: into a file, and into the clipboard
 b  bypass the client: its new connections pass untouched
 K  kick: reset the session, or all sessions of the client
 
@@ -219,6 +221,17 @@ fn selection(view: &View, summary: &Summary) -> String {
             format!("{} sessions of {client}", count(matched.sessions))
         }
         (Rows::Sessions, None) => format!("{} sessions", count(matched.sessions)),
+        (Rows::Listeners, _) => format!("{} listeners", summary.listeners.len()),
+        (Rows::Ended, _) => {
+            let mut text = format!(
+                "{} sessions that have ended, the newest first",
+                view.count()
+            );
+            if let Some(filter) = view.filter {
+                text += &format!("   filter: {filter}");
+            }
+            return text;
+        }
         (Rows::Untouched, _) => {
             let routes = summary.totals.routes_left_alone;
             return format!(
@@ -295,7 +308,9 @@ fn session_lines(view: &View) -> Vec<Line<'static>> {
             .collect();
         lines.push(format!(" held by: {}", shares.join("  ")).into());
     }
-    lines.push(" [p] capture  [x] explain  [b] bypass client  [K] reset  [Esc] back".into());
+    lines.push(
+        " [p] capture  [x] explain  [y] copy JSON  [b] bypass client  [K] reset  [Esc]".into(),
+    );
     lines
 }
 
@@ -337,8 +352,8 @@ fn last_line(view: &View) -> String {
     if let Some(confirmation) = &view.confirmation {
         return confirmation.question.clone();
     }
-    if let Some(text) = &view.typing {
-        return format!("only clients of: {text}_   Enter: use it, Esc: leave it");
+    if let Some(typing) = &view.typing {
+        return typing.line("clients of");
     }
     let text = view.failure.as_ref().or(view.message.as_ref());
     text.map_or_else(|| KEYS.to_owned(), Clone::clone)

@@ -1,20 +1,29 @@
 //! The loop that joins a terminal, a proxy and the view.
 
-use std::io;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+
 use midspan_proxy::summary::{Query, Summary};
 use midspan_relay::observation::SessionReport;
-use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event};
+use ratatui::{Frame, Terminal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::{flag, low_level};
 
 use crate::draw::draw;
 use crate::view::{Action, View};
 
 /// How long the view waits for a key before it looks for an answer.
 const KEY_WAIT: Duration = Duration::from_millis(50);
+/// Largest text for the clipboard: terminals ignore larger ones.
+const CLIPBOARD_LIMIT: usize = 64 << 10;
 
 /// The proxy, as the view uses it. Errors are sentences for the operator.
 pub trait Operator: Send + 'static {
@@ -34,7 +43,22 @@ pub trait Operator: Send + 'static {
     ///
     /// # Errors
     /// It was not carried out.
-    fn act(&mut self, action: &Action) -> Result<String, String>;
+    fn act(&mut self, action: &Action) -> Result<Acted, String>;
+}
+
+/// What an action has done.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Acted {
+    /// A sentence for the operator.
+    pub said: String,
+    /// A text for the clipboard.
+    pub copied: Option<String>,
+}
+
+impl From<String> for Acted {
+    fn from(said: String) -> Self {
+        Self { said, copied: None }
+    }
 }
 
 /// A request of the view.
@@ -46,19 +70,42 @@ enum Question {
 /// What it gets.
 enum Answer {
     Summary(Box<Result<(Summary, Option<SessionReport>), String>>, Query),
-    Acted(Result<String, String>),
+    Acted(Result<Acted, String>),
 }
 
-/// Shows the view on the terminal until a key ends it. The proxy is asked for a summary whenever
-/// `interval` has passed.
+/// The first signal that came to end the program; 0 for none.
+type Signal = Arc<AtomicUsize>;
+
+/// Shows the view on the terminal until a key or a signal ends it. The proxy is asked for a summary
+/// whenever `interval` has passed. After a signal, the terminal is restored and the process ends as it
+/// would without a handler.
 ///
 /// # Errors
 /// The terminal cannot be used.
 pub fn run(operator: impl Operator, mut view: View, interval: Duration) -> io::Result<()> {
+    let signal = Signal::default();
+    // Before the terminal is changed.
+    for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        let value = usize::try_from(number).unwrap_or_default();
+        flag::register_usize(number, Arc::clone(&signal), value)?;
+    }
     let mut terminal = ratatui::try_init()?;
-    let result = show(&mut terminal, operator, &mut view, interval);
+    let result = show(&mut terminal, operator, &mut view, interval, &signal);
     ratatui::restore();
+    if let Ok(number @ 1..) = i32::try_from(signal.load(Ordering::Relaxed)) {
+        low_level::emulate_default_handler(number)?;
+    }
     result
+}
+
+/// Offers a text to the terminal's clipboard (OSC 52). Terminals that do not permit this ignore it.
+fn offer_to_clipboard(text: &str) -> io::Result<()> {
+    if text.len() > CLIPBOARD_LIMIT {
+        return Ok(());
+    }
+    let mut output = io::stdout().lock();
+    write!(output, "\x1b]52;c;{}\x07", STANDARD.encode(text))?;
+    output.flush()
 }
 
 fn show(
@@ -66,6 +113,7 @@ fn show(
     operator: impl Operator,
     view: &mut View,
     interval: Duration,
+    signal: &Signal,
 ) -> io::Result<()> {
     let (questions, asked) = sync_channel(4);
     let (reply, answers) = sync_channel(4);
@@ -75,7 +123,7 @@ fn show(
         .spawn(move || answer(operator, &asked, &reply))?;
     let mut next = Instant::now();
     let mut is_waiting = false;
-    loop {
+    while signal.load(Ordering::Relaxed) == 0 {
         terminal.draw(|frame| draw(frame, view))?;
         if !is_waiting && Instant::now() >= next {
             let question = Question::Summary(view.query(), view.session);
@@ -111,12 +159,19 @@ fn show(
                         take(view, *result);
                     }
                 }
-                Ok(Answer::Acted(Ok(said) | Err(said))) => view.message = Some(said),
+                Ok(Answer::Acted(Ok(Acted { said, copied }))) => {
+                    view.message = Some(said);
+                    if let Some(copied) = copied {
+                        offer_to_clipboard(&copied)?;
+                    }
+                }
+                Ok(Answer::Acted(Err(said))) => view.message = Some(said),
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => return Ok(()),
             }
         }
     }
+    Ok(())
 }
 
 fn take(view: &mut View, result: Result<(Summary, Option<SessionReport>), String>) {
@@ -152,10 +207,17 @@ fn answer(mut operator: impl Operator, asked: &Receiver<Question>, reply: &SyncS
 /// # Errors
 /// The picture cannot be made.
 pub fn text(view: &View, width: u16, height: u16) -> io::Result<String> {
+    text_of(width, height, |frame| draw(frame, view))
+}
+
+/// What is drawn, as text.
+pub(crate) fn text_of(
+    width: u16,
+    height: u16,
+    draw: impl FnOnce(&mut Frame<'_>),
+) -> io::Result<String> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).map_err(io::Error::other)?;
-    terminal
-        .draw(|frame| draw(frame, view))
-        .map_err(io::Error::other)?;
+    terminal.draw(draw).map_err(io::Error::other)?;
     let buffer = terminal.backend().buffer();
     let mut text = String::new();
     for line in 0..height {

@@ -9,10 +9,10 @@ use midspan_proxy::summary::{By, Query, Sort, Summary};
 use midspan_relay::observation::SessionReport;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
+use crate::filter::{NO_FILTER, Typed, Typing};
+
 /// Rates that are kept for the bars.
 const HISTORY: usize = 16;
-/// Longest text of a filter.
-const FILTER_LIMIT: usize = 50;
 
 /// What the rows are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,8 +20,12 @@ pub enum Rows {
     /// Clients.
     #[default]
     Clients,
+    /// Listeners.
+    Listeners,
     /// Sessions.
     Sessions,
+    /// Sessions that have ended.
+    Ended,
     /// Reasons for which connections pass untouched.
     Untouched,
 }
@@ -43,6 +47,8 @@ pub enum Action {
     KickSession(u64),
     /// Explain the decision for this session.
     Explain(u64),
+    /// Copy the JSON of this session.
+    Copy(u64),
 }
 
 /// A question that must be answered before an action.
@@ -64,7 +70,7 @@ pub struct View {
     /// The filter in force: clients with this prefix.
     pub filter: Option<IpNet>,
     /// The text of a filter while it is typed.
-    pub typing: Option<String>,
+    pub typing: Option<Typing>,
     /// Answers are no longer shown, so that rows do not move.
     pub is_frozen: bool,
     /// The selected row.
@@ -100,6 +106,8 @@ impl View {
         Query {
             by: match self.rows {
                 Rows::Sessions => By::Session,
+                Rows::Listeners => By::Listener,
+                Rows::Ended => By::Ended,
                 Rows::Clients | Rows::Untouched => By::Client,
             },
             sort: self.sort,
@@ -116,7 +124,9 @@ impl View {
         };
         match self.rows {
             Rows::Clients => summary.clients.len(),
+            Rows::Listeners => summary.listeners.len(),
             Rows::Sessions => summary.sessions.len(),
+            Rows::Ended => summary.ended.len(),
             Rows::Untouched => summary.totals.untouched.as_ref().map_or(0, |all| all.len()),
         }
     }
@@ -138,6 +148,17 @@ impl View {
             self.history.push_back((down, up));
         }
         let (client, session) = (self.selected_client(), self.selected_session());
+        let of_row = |summary: &Summary, place: usize| match self.rows {
+            Rows::Listeners => Some(summary.listeners.get(place)?.listener.clone()),
+            Rows::Ended => Some(summary.ended.get(place)?.id.to_string()),
+            Rows::Clients | Rows::Sessions | Rows::Untouched => None,
+        };
+        let name = (self.summary.as_ref()).and_then(|summary| of_row(summary, self.selected));
+        let place_of = |name: &str| {
+            (0..summary.listeners.len().max(summary.ended.len()))
+                .find(|place| of_row(&summary, *place).as_deref() == Some(name))
+        };
+        let named = name.as_deref().and_then(place_of);
         self.before = self.summary.replace(summary);
         let summary = self.summary.as_ref();
         let found = match self.rows {
@@ -149,6 +170,7 @@ impl View {
                 let mut sessions = summary.sessions.iter();
                 sessions.position(|row| Some(row.id) == session)
             }),
+            Rows::Listeners | Rows::Ended => named,
             Rows::Untouched => None,
         };
         self.select(found.unwrap_or(self.selected));
@@ -165,7 +187,8 @@ impl View {
         match self.rows {
             Rows::Clients => Some(summary.clients.get(self.selected)?.client),
             Rows::Sessions => Some(summary.sessions.get(self.selected)?.client.ip()),
-            Rows::Untouched => None,
+            Rows::Ended => Some(summary.ended.get(self.selected)?.client.ip()),
+            Rows::Listeners | Rows::Untouched => None,
         }
     }
 
@@ -175,7 +198,7 @@ impl View {
         let summary = self.summary.as_ref()?;
         match self.rows {
             Rows::Sessions => Some(summary.sessions.get(self.selected)?.id),
-            Rows::Clients | Rows::Untouched => None,
+            Rows::Clients | Rows::Listeners | Rows::Ended | Rows::Untouched => None,
         }
     }
 
@@ -208,13 +231,12 @@ impl View {
             KeyCode::Home => self.select(0),
             KeyCode::End => self.select(usize::MAX),
             KeyCode::Char(' ') => self.is_frozen = !self.is_frozen,
-            KeyCode::Char('/') => {
-                let text = self.filter.map(|filter| filter.to_string());
-                self.typing = Some(text.unwrap_or_default());
-            }
+            KeyCode::Char('/') => self.typing = Some(Typing::from_filter(self.filter)),
             KeyCode::Char('c') => return self.show(Rows::Clients, None),
             KeyCode::Char('s') => return self.show(Rows::Sessions, None),
             KeyCode::Char('a') => return self.show(Rows::Untouched, None),
+            KeyCode::Char('l') => return self.show(Rows::Listeners, None),
+            KeyCode::Char('e') => return self.show(Rows::Ended, None),
             KeyCode::Char('o') => {
                 let all = Sort::ALL;
                 let place = all.iter().position(|sort| *sort == self.sort).unwrap_or(0);
@@ -230,6 +252,10 @@ impl View {
             },
             KeyCode::Char('x') => match self.selected_session() {
                 Some(session) => return Some(Action::Explain(session)),
+                None => self.say_select_session(),
+            },
+            KeyCode::Char('y') => match self.selected_session() {
+                Some(session) => return Some(Action::Copy(session)),
                 None => self.say_select_session(),
             },
             KeyCode::Char('b') => {
@@ -285,7 +311,7 @@ impl View {
                 self.report = None;
                 Some(Action::Refresh)
             }
-            Rows::Untouched => None,
+            Rows::Listeners | Rows::Ended | Rows::Untouched => None,
         }
     }
 
@@ -301,50 +327,21 @@ impl View {
     }
 
     fn type_filter(&mut self, key: KeyCode) -> Option<Action> {
-        let text = self.typing.as_mut()?;
-        match key {
-            KeyCode::Char(character)
-                if text.len() < FILTER_LIMIT
-                    && (character.is_ascii_hexdigit() || "./:".contains(character)) =>
-            {
-                text.push(character);
-            }
-            KeyCode::Backspace => {
-                text.pop();
-            }
-            KeyCode::Esc => self.typing = None,
-            KeyCode::Enter => {
-                let filter = prefix(text);
-                if filter.is_none() && !text.is_empty() {
-                    let said = "not an address or prefix: 192.0.2.1, 192.0.2., 192.0.2.0/24 or 2001:db8::/32";
-                    self.message = Some(said.to_owned());
-                    self.typing = None;
-                    return None;
-                }
-                self.typing = None;
+        let typed = self.typing.as_mut()?.press(key);
+        if typed == Typed::More {
+            return None;
+        }
+        self.typing = None;
+        match typed {
+            Typed::Chosen(filter) => {
                 self.filter = filter;
                 return self.show(self.rows, None);
             }
-            _ => {}
+            Typed::Wrong => self.message = Some(NO_FILTER.to_owned()),
+            Typed::More | Typed::Left => {}
         }
         None
     }
-}
-
-/// A prefix as a person types it: `192.0.2.0/24`, `192.0.2.1`, or the first numbers, `192.0.2.`.
-#[must_use]
-pub fn prefix(text: &str) -> Option<IpNet> {
-    if let Ok(prefix) = text.parse::<IpNet>() {
-        return Some(prefix.trunc());
-    }
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Some(address.into());
-    }
-    let start = text.strip_suffix('.')?;
-    let numbers = start.split('.').count();
-    let address = format!("{start}{}", ".0".repeat(4_usize.checked_sub(numbers)?));
-    let length = u8::try_from(numbers * 8).ok()?;
-    IpNet::new(address.parse().ok()?, length).ok()
 }
 
 #[cfg(test)]
@@ -361,6 +358,14 @@ mod tests {
 
     fn sessions() -> Summary {
         serde_json::from_str(include_str!("../tests/sessions.json")).unwrap()
+    }
+
+    fn listeners() -> Summary {
+        serde_json::from_str(include_str!("../tests/listeners.json")).unwrap()
+    }
+
+    fn ended() -> Summary {
+        serde_json::from_str(include_str!("../tests/ended.json")).unwrap()
     }
 
     #[test]
@@ -411,9 +416,41 @@ mod tests {
             key(&mut view, KeyCode::Char('x')),
             Some(Action::Explain(session))
         );
+        let copy = key(&mut view, KeyCode::Char('y'));
+        assert_eq!(copy, Some(Action::Copy(session)));
         key(&mut view, KeyCode::Char('K'));
         let yes = key(&mut view, KeyCode::Char('y'));
         assert_eq!(yes, Some(Action::KickSession(session)));
+    }
+
+    #[test]
+    fn listeners_and_ended_sessions_stay_selected() {
+        let mut view = View::default();
+        assert_eq!(key(&mut view, KeyCode::Char('l')), Some(Action::Refresh));
+        assert_eq!(view.query().by, By::Listener);
+        view.take(listeners());
+        key(&mut view, KeyCode::Down);
+        let mut other = listeners();
+        other.listeners.swap(0, 1);
+        view.take(other);
+        assert_eq!((view.count(), view.selected), (2, 0));
+        assert_eq!(key(&mut view, KeyCode::Char('b')), None);
+        assert!(view.confirmation.is_none());
+        assert_eq!(key(&mut view, KeyCode::Char('e')), Some(Action::Refresh));
+        assert_eq!(view.query().by, By::Ended);
+        view.take(ended());
+        // The newest session comes first, and the selected one moves down.
+        let mut other = ended();
+        let mut new = other.ended[0].clone();
+        new.id = 99;
+        other.ended.insert(0, new);
+        view.take(other);
+        assert_eq!(view.selected, 1);
+        // A session that has ended cannot be reset or captured, but its client can be bypassed.
+        assert_eq!(key(&mut view, KeyCode::Char('p')), None);
+        assert_eq!(key(&mut view, KeyCode::Char('b')), None);
+        let yes = key(&mut view, KeyCode::Char('y'));
+        assert!(matches!(yes, Some(Action::Bypass(_))));
     }
 
     #[test]
@@ -432,14 +469,6 @@ mod tests {
         key(&mut view, KeyCode::Char('.'));
         key(&mut view, KeyCode::Enter);
         assert!(view.message.as_ref().unwrap().contains("not an address"));
-        assert_eq!(
-            prefix("2001:db8::/32").unwrap().to_string(),
-            "2001:db8::/32"
-        );
-        assert_eq!(prefix("10.").unwrap().to_string(), "10.0.0.0/8");
-        for wrong in ["", ".", "1.2.3.4.5.", "256.", "a."] {
-            assert_eq!(prefix(wrong), None, "{wrong}");
-        }
     }
 
     #[test]

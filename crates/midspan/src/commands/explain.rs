@@ -7,13 +7,15 @@ use midspan_linux::netlink::Netlink;
 use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::{Request, Status, ask, find_socket};
 use midspan_proxy::configuration::Configuration;
+use midspan_proxy::learned::PathRow;
 use midspan_proxy::summary::{By, Query, Summary};
 use midspan_relay::observation::SessionReport;
+use midspan_top::numbers;
 use miette::{IntoDiagnostic, miette};
 use serde::Serialize;
 
-use super::Outcome;
-use crate::explanation::{Explanation, Flow, Machine, explain};
+use super::{Outcome, learned};
+use crate::explanation::{Explanation, Flow, Machine, Running, explain, path_to};
 use crate::observing_arguments::ExplainOptions;
 use crate::printing;
 
@@ -27,6 +29,8 @@ struct Explained {
     live: Vec<SessionReport>,
     /// The decision for a new connection.
     new: Explanation,
+    /// What was learned about the path to the client.
+    path: Option<PathRow>,
 }
 
 /// Explains live sessions, and the decision for a new connection.
@@ -43,14 +47,26 @@ pub fn explain_flow(options: &ExplainOptions) -> Outcome {
     if flow.client.is_ipv4() != flow.server.is_ipv4() {
         return Err(miette!("one address is IPv4, the other is IPv6"));
     }
+    let left_alone = ask(&socket, &Request::LeftAlone).ok();
+    let left_alone = left_alone.and_then(|answer| answer.left_alone);
     let place = Place::Socket(socket);
     let summary = sessions_of(&place, flow.client);
     let live = live(&place, &flow, summary.as_ref());
+    let learned = learned::about(&place, Some(flow.client.into())).ok();
     let configuration = Configuration::load(Path::new(&status.configuration))?;
     let machine = machine(&flow);
+    let running = Running {
+        status: &status,
+        summary: summary.as_ref(),
+        learned: learned.as_ref(),
+        left_alone: left_alone.as_deref(),
+    };
+    let path = learned.as_ref();
+    let path = path.and_then(|learned| path_to(learned, flow.client));
     let explained = Explained {
         live,
-        new: explain(&flow, &machine, &configuration, &status, summary.as_ref()),
+        new: explain(&flow, &machine, &configuration, &running),
+        path: path.cloned(),
     };
     if options.output.json {
         printing::line(serde_json::to_string_pretty(&explained).into_diagnostic()?);
@@ -127,6 +143,17 @@ fn print(flow: &Flow, explained: &Explained, status: &Status) {
     printing::line(format_args!("  to change it: {}", new.change));
     for unless in &new.unless {
         printing::line(format_args!("  unless: {unless}"));
+    }
+    if let Some(path) = &explained.path {
+        printing::line(format_args!(
+            "  the path to {} is known for {}: {}, {} ms, losses {}, initial window {} segments",
+            path.peer,
+            numbers::age(path.age_seconds),
+            numbers::rate(path.rate_bits_per_second),
+            numbers::milliseconds(Some(path.min_rtt_seconds)),
+            if path.lossy { "random" } else { "from queues" },
+            path.window_segments
+        ));
     }
     printing::note(format_args!(
         "note: read from {}, as it is now, and the state of the running Midspan",

@@ -7,6 +7,7 @@ pub mod cleanup;
 pub mod control;
 pub mod explain;
 pub mod init;
+pub mod learned;
 pub mod run;
 pub mod thin;
 pub mod top;

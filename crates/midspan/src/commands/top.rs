@@ -1,6 +1,7 @@
 //! `midspan top`: a live view of a running proxy.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -9,8 +10,9 @@ use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::{Request, ask, find_socket};
 use midspan_proxy::summary::{Query, Summary};
 use midspan_relay::observation::SessionReport;
-use midspan_top::terminal::{self, Operator};
-use midspan_top::view::{Action, Rows, View, prefix};
+use midspan_top::filter::prefix;
+use midspan_top::terminal::{self, Acted, Operator};
+use midspan_top::view::{Action, Rows, View};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::Outcome;
@@ -45,6 +47,8 @@ pub fn top(options: &TopOptions) -> Outcome {
         rows: match options.by {
             ByName::Client => Rows::Clients,
             ByName::Session => Rows::Sessions,
+            ByName::Listener => Rows::Listeners,
+            ByName::Ended => Rows::Ended,
         },
         sort: options.sort.into(),
         filter,
@@ -119,7 +123,7 @@ fn print(proxy: &mut Proxy, mut view: View, times: u64, interval: Duration, json
 }
 
 /// The columns of the terminal, or what `COLUMNS` sets.
-fn columns() -> u16 {
+pub fn columns() -> u16 {
     let set = std::env::var("COLUMNS").ok();
     let set = set.and_then(|columns| columns.parse().ok());
     set.or_else(terminal::width)
@@ -160,10 +164,7 @@ impl Proxy {
     fn capture(&mut self, session: u64) -> Result<String, String> {
         self.captures
             .retain_mut(|capture| matches!(capture.try_wait(), Ok(None)));
-        let output = (0..1000)
-            .map(|number| PathBuf::from(format!("session-{session}-{number}.pcapng")))
-            .find(|file| !file.exists())
-            .ok_or_else(|| "there are 1000 captures of this session already".to_owned())?;
+        let output = new_file(session, "pcapng")?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut child = Command::new(program)
             .args(["capture", &session.to_string(), "--seconds"])
@@ -195,11 +196,35 @@ impl Proxy {
         ))
     }
 
+    /// Writes the JSON of a session into a new file; the terminal may put it into the clipboard, too.
+    fn copy(&self, session: u64) -> Result<Acted, String> {
+        let json = self.page(&format!("/sessions/{session}"))?;
+        let file = new_file(session, "json")?;
+        let cannot = |error| format!("cannot write {}: {error}", file.display());
+        let mut output = File::create_new(&file).map_err(cannot)?;
+        output.write_all(json.as_bytes()).map_err(cannot)?;
+        Ok(Acted {
+            said: format!(
+                "the JSON of session {session} is in {}, and in the clipboard if the terminal permits it",
+                file.display()
+            ),
+            copied: Some(json),
+        })
+    }
+
     fn explain(&self, session: u64) -> Result<String, String> {
         let report = client::session(&self.place, session).map_err(|error| error.to_string())?;
         let report = report.ok_or_else(|| format!("session {session} has ended"))?;
         Ok(explained(&report))
     }
+}
+
+/// The name of a file of a session that does not exist yet.
+fn new_file(session: u64, kind: &str) -> Result<PathBuf, String> {
+    (0..1000)
+        .map(|number| PathBuf::from(format!("session-{session}-{number}.{kind}")))
+        .find(|file| !file.exists())
+        .ok_or_else(|| format!("there are 1000 files session-{session}-*.{kind} already"))
 }
 
 /// What was decided for a session, in one line.
@@ -234,9 +259,10 @@ impl Operator for Proxy {
         client::session(&self.place, id).map_err(|error| error.to_string())
     }
 
-    fn act(&mut self, action: &Action) -> Result<String, String> {
-        match action {
+    fn act(&mut self, action: &Action) -> Result<Acted, String> {
+        let said = match action {
             Action::Quit | Action::Refresh => Ok(String::new()),
+            Action::Copy(session) => return self.copy(*session),
             Action::Capture(session) => self.capture(*session),
             Action::Explain(session) => self.explain(*session),
             Action::Bypass(client) => {
@@ -258,6 +284,7 @@ impl Operator for Proxy {
                     format!("session {session} was reset"),
                 )
             }
-        }
+        };
+        said.map(Acted::from)
     }
 }

@@ -1,14 +1,13 @@
-//! The table of clients, of sessions, or of reasons for which connections are left alone.
+//! The table of clients, listeners, sessions, ended sessions, or of reasons for which connections are left alone.
 
-use midspan_proxy::summary::{LegRow, RowFigures, SessionRow, Summary};
+use midspan_proxy::summary::{EndedRow, LegRow, ListenerRow, RowFigures, SessionRow, Summary};
 use midspan_relay::observation::{HeldBy, Limit};
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Rect};
-use ratatui::style::{Modifier, Style};
-use ratatui::widgets::{Cell, Row, Table};
+use ratatui::layout::Rect;
 
+use super::table::{Column, draw_table, room, shorten};
 use super::{WIDE, growth};
-use crate::numbers::{UNKNOWN, age, count, milliseconds, per_second, percent, rate};
+use crate::numbers::{UNKNOWN, age, bytes, count, milliseconds, per_second, percent, rate};
 use crate::view::{Rows, View};
 
 /// Columns from which rows of sessions have their START.
@@ -17,14 +16,12 @@ const VERY_WIDE: u16 = 140;
 /// Draws the rows that fit.
 pub(super) fn draw_rows(frame: &mut Frame<'_>, area: Rect, view: &View, summary: &Summary) {
     // Only the rows that fit are made.
-    let room = usize::from(area.height.saturating_sub(1)).max(1);
-    let first = view.selected.saturating_sub(room - 1);
+    let (first, room) = room(area, view.selected);
     let wide = area.width >= WIDE;
     let columns = Columns::of(area.width);
-    let (names, widths, rows): (Vec<&str>, Vec<u16>, Vec<Vec<String>>) = match view.rows {
+    let (names, rows): (Vec<Column>, Vec<Vec<String>>) = match view.rows {
         Rows::Clients => (
-            client_names(wide),
-            client_widths(wide),
+            client_columns(wide),
             summary
                 .clients
                 .iter()
@@ -39,16 +36,31 @@ pub(super) fn draw_rows(frame: &mut Frame<'_>, area: Rect, view: &View, summary:
                 })
                 .collect(),
         ),
+        Rows::Listeners => (
+            listener_columns(wide),
+            (summary.listeners.iter().skip(first).take(room))
+                .map(|row| listener_cells(row, wide))
+                .collect(),
+        ),
         Rows::Sessions => (
-            session_names(columns),
-            session_widths(columns),
+            session_columns(columns),
             (summary.sessions.iter().skip(first).take(room))
                 .map(|row| session_cells(row, columns))
                 .collect(),
         ),
+        Rows::Ended => (
+            ended_columns(wide),
+            (summary.ended.iter().skip(first).take(room))
+                .map(|row| ended_cells(row, wide))
+                .collect(),
+        ),
         Rows::Untouched => (
-            vec!["REASON", "CONNECTIONS", "NOW", "MEANING"],
-            vec![20, 12, 8, 36],
+            vec![
+                ("REASON", 20),
+                ("CONNECTIONS", 12),
+                ("NOW", 8),
+                ("MEANING", 36),
+            ],
             untouched_rows(view, summary)
                 .into_iter()
                 .skip(first)
@@ -56,23 +68,7 @@ pub(super) fn draw_rows(frame: &mut Frame<'_>, area: Rect, view: &View, summary:
                 .collect(),
         ),
     };
-    let header = Row::new(names).style(Style::new().add_modifier(Modifier::BOLD));
-    let rows = rows.into_iter().enumerate().map(|(place, cells)| {
-        let row = Row::new(cells.into_iter().map(Cell::from));
-        match first + place == view.selected {
-            true => row.style(Style::new().add_modifier(Modifier::REVERSED)),
-            false => row,
-        }
-    });
-    let last = widths.len().saturating_sub(1);
-    let widths = widths
-        .into_iter()
-        .enumerate()
-        .map(|(place, width)| match place == last {
-            true => Constraint::Min(width),
-            false => Constraint::Length(width),
-        });
-    frame.render_widget(Table::new(rows, widths).header(header), area);
+    draw_table(frame, area, &names, rows, (first, view.selected));
 }
 
 /// How much of a session fits into a row.
@@ -93,20 +89,13 @@ impl Columns {
     }
 }
 
-/// The beginning and the end of a text, which distinguish addresses and ports.
-fn shorten(text: &str, room: usize) -> String {
-    let letters: Vec<char> = text.chars().collect();
-    if letters.len() <= room {
-        return text.to_owned();
-    }
-    let kept = room.saturating_sub(1);
-    let end = letters.len() - kept / 2;
-    let start = letters.iter().take(kept - kept / 2);
-    start.chain(&['…']).chain(&letters[end..]).collect()
+/// Pairs headings with widths.
+fn columns_of(names: &[&'static str], widths: &[u16]) -> Vec<Column> {
+    names.iter().copied().zip(widths.iter().copied()).collect()
 }
 
-fn client_names(wide: bool) -> Vec<&'static str> {
-    let mut names = vec![
+fn client_columns(wide: bool) -> Vec<Column> {
+    let names = [
         "CLIENT",
         "SESS",
         "TO CLIENT",
@@ -114,27 +103,64 @@ fn client_names(wide: bool) -> Vec<&'static str> {
         "RTT(MIN)ms",
         "AGAIN",
         "HELD BY",
+        "START",
     ];
-    names.extend(wide.then_some("START"));
-    names
-}
-
-fn client_widths(wide: bool) -> Vec<u16> {
     match wide {
-        true => vec![39, 5, 11, 11, 10, 6, 23, 7],
-        false => vec![17, 4, 11, 11, 10, 6, 15],
+        true => columns_of(&names, &[39, 5, 11, 11, 10, 6, 23, 7]),
+        false => columns_of(&names, &[17, 4, 11, 11, 10, 6, 15]),
     }
 }
 
-fn session_names(columns: Columns) -> Vec<&'static str> {
-    let few = [
-        "SESSION",
-        "SERVER",
+fn listener_columns(wide: bool) -> Vec<Column> {
+    let names = [
+        "LISTENER",
+        "SESS",
+        "OPENED",
+        "FAILED",
         "TO CLIENT",
         "TO SERVER",
         "RTT(MIN)ms",
+        "AGAIN",
         "HELD BY",
     ];
+    match wide {
+        true => columns_of(&names, &[20, 6, 11, 9, 11, 11, 10, 6, 23]),
+        false => columns_of(
+            &[
+                "LISTENER",
+                "SESS",
+                "OPENED",
+                "FAILED",
+                "TO CLIENT",
+                "TO SERVER",
+                "HELD BY",
+            ],
+            &[14, 5, 8, 7, 11, 11, 15],
+        ),
+    }
+}
+
+fn listener_cells(row: &ListenerRow, wide: bool) -> Vec<String> {
+    let mut figures = figures(&row.figures, wide);
+    match wide {
+        // Without the start.
+        true => figures.truncate(5),
+        false => {
+            figures.drain(2..4);
+        }
+    }
+    let room = if wide { 20 } else { 14 };
+    let mut cells = vec![
+        shorten(&row.listener, room),
+        count(row.sessions),
+        count(row.opened),
+        count(row.failed),
+    ];
+    cells.extend(figures);
+    cells
+}
+
+fn session_columns(columns: Columns) -> Vec<Column> {
     let all = [
         "SESSION",
         "CLIENT",
@@ -148,17 +174,66 @@ fn session_names(columns: Columns) -> Vec<&'static str> {
         "START",
     ];
     match columns {
-        Columns::Few => few.to_vec(),
-        Columns::Some => all[..9].to_vec(),
-        Columns::All => all.to_vec(),
+        Columns::Few => columns_of(
+            &[
+                "SESSION",
+                "SERVER",
+                "TO CLIENT",
+                "TO SERVER",
+                "RTT(MIN)ms",
+                "HELD BY",
+            ],
+            &[8, 20, 11, 11, 10, 15],
+        ),
+        Columns::Some => columns_of(&all, &[10, 21, 21, 6, 11, 11, 10, 6, 15]),
+        Columns::All => columns_of(&all, &[10, 21, 24, 6, 11, 11, 10, 6, 23, 7]),
     }
 }
 
-fn session_widths(columns: Columns) -> Vec<u16> {
-    match columns {
-        Columns::Few => vec![8, 20, 11, 11, 10, 15],
-        Columns::Some => vec![10, 21, 21, 6, 11, 11, 10, 6, 15],
-        Columns::All => vec![10, 21, 24, 6, 11, 11, 10, 6, 23, 7],
+fn ended_columns(wide: bool) -> Vec<Column> {
+    let names = [
+        "SESSION",
+        "CLIENT",
+        "SERVER",
+        "ENDED",
+        "LASTED",
+        "TO CLIENT",
+        "TO SERVER",
+        "HOW",
+    ];
+    match wide {
+        true => columns_of(&names, &[10, 21, 24, 9, 7, 10, 10, 19]),
+        false => columns_of(
+            &["SESSION", "CLIENT", "SERVER", "ENDED", "TO CLIENT", "HOW"],
+            &[8, 15, 18, 9, 9, 16],
+        ),
+    }
+}
+
+fn ended_cells(row: &EndedRow, wide: bool) -> Vec<String> {
+    let server = row.destination.clone();
+    let server = server.unwrap_or_else(|| row.server.to_string());
+    let ago = format!("{} ago", age(row.ended_seconds));
+    let id = row.id.to_string();
+    match wide {
+        true => vec![
+            id,
+            shorten(&row.client.to_string(), 21),
+            shorten(&server, 24),
+            ago,
+            age(row.duration_seconds),
+            bytes(row.bytes_to_client),
+            bytes(row.bytes_to_server),
+            row.how.clone(),
+        ],
+        false => vec![
+            id,
+            shorten(&row.client.ip().to_string(), 15),
+            shorten(&server, 18),
+            ago,
+            bytes(row.bytes_to_client),
+            shorten(&row.how, 16),
+        ],
     }
 }
 

@@ -56,6 +56,22 @@ fn sessions_of_one_client() {
 }
 
 #[test]
+fn listeners_with_and_without_sessions() {
+    let mut view = view(include_str!("../../tests/listeners.json"));
+    view.rows = Rows::Listeners;
+    insta::assert_snapshot!("listeners_small", picture(&view, 80, 12));
+    insta::assert_snapshot!("listeners", picture(&view, 120, 12));
+}
+
+#[test]
+fn sessions_that_have_ended() {
+    let mut view = view(include_str!("../../tests/ended.json"));
+    view.rows = Rows::Ended;
+    insta::assert_snapshot!("ended_small", picture(&view, 80, 12));
+    insta::assert_snapshot!("ended", picture(&view, 120, 12));
+}
+
+#[test]
 fn one_session() {
     let mut view = sessions();
     view.session = Some(88121);

@@ -24,8 +24,8 @@ SAVED     those that a later ACK replaced, so that they never left
 WINDOW    est_cwnd: how many segments the server is assumed to have under way
 PER ACK   the data packets for which one ACK leaves now
 RTT       rcv_RTT: the round-trip time as the receiver measures it
-The others passed: data, SYN, FIN, RST, packets that could not be read, and ACKs
-for which there was no room (docs/thin.md).
+Passed: data, SYN, FIN, RST; packets that could not be read; ACKs of connections
+beyond --flows (untracked); ACKs for which there was no room (not held).
 
                      any key: back";
 
@@ -86,7 +86,7 @@ fn head_lines(view: &ThinView, status: &Status) -> Vec<Line<'static>> {
         acks_line(view, status).into(),
         saved_line(view, status).into(),
         format!(
-            "passed: other packets {}, not readable {}, too many connections {}, too many waiting {}",
+            "passed: data and others {}, unreadable {}, untracked {}, not held {}",
             count(status.others),
             count(status.unreadable),
             count(status.untracked),
@@ -114,7 +114,7 @@ fn acks_line(view: &ThinView, status: &Status) -> String {
     };
     let now = rates.filter(|rates| rates.seen > 0.0);
     format!(
-        "ACKs  {:<16} {} examined, {} saved ({} now, {} since the start)",
+        "ACKs  {:<16} {} examined, {} saved ({}), in all {}",
         history(view, |rates| rates.seen),
         number(|rates| rates.seen),
         number(|rates| rates.saved),
@@ -127,17 +127,16 @@ fn saved_line(view: &ThinView, status: &Status) -> String {
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     let now = view.rates.map(|rates| rates.saved_bits as u64);
     let mut line = format!(
-        "saved {:<16} {} of the upstream, {} since the start",
+        "saved {:<16} {}",
         history(view, |rates| rates.saved_bits),
-        rate(now),
-        bytes(status.bytes_saved)
+        rate(now)
     );
     if let (Some(upstream), Some(rates)) = (view.upstream, view.rates) {
         #[allow(clippy::cast_precision_loss)]
         let share = rates.saved_bits / upstream.bits_per_second() as f64;
-        line += &format!(": {} of its {upstream}", percent(Some(share)));
+        line += &format!(", {} of {upstream}", percent(Some(share)));
     }
-    line
+    line + &format!("; in all {}", bytes(status.bytes_saved))
 }
 
 /// What is shown: rows, order, filter.

@@ -64,6 +64,14 @@ impl Job<'_> {
         }
     }
 
+    /// A name for the state of all that it uses: after a change, its result is no longer valid.
+    pub fn state(&self, programs: &Programs) -> String {
+        match self {
+            Self::Test(program, _) => program.state.clone(),
+            Self::Scenario(scenario) => format!("{} {}", programs.state, scenario.state()),
+        }
+    }
+
     /// Does it: a test in `machine`, if one is there from the last test, a scenario in a machine of
     /// its own.
     pub fn run(

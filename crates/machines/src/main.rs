@@ -184,11 +184,11 @@ fn chosen<'a>(programs: &'a Programs, patterns: &[String]) -> Vec<Job<'a>> {
         .collect()
 }
 
-/// A result belongs to a job, to a state of the programs and to an image.
+/// A result belongs to a job, to the state of what the job uses, and to an image.
 fn key(image: &Image, programs: &Programs, job: &Job<'_>) -> RunKey {
     RunKey::new()
         .with("release", image.release.name())
         .with("image", &image.recipe)
-        .with("programs", &programs.digest)
+        .with("state", job.state(programs))
         .with("job", job.name())
 }

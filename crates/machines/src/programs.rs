@@ -35,6 +35,11 @@ const NOT_RUN: [&str; 9] = [
     "configuration_explicit",
 ];
 
+/// The gateway guide, which a scenario follows.
+pub const GUIDE: &str = "docs/gateway.md";
+/// Where `make deb` and `packaging/build-old` leave packages. The emulated processor is an amd64.
+const PACKAGE_FOLDERS: [&str; 2] = ["target/debian", "target/debian/old"];
+
 /// A test program.
 #[derive(Debug, Clone)]
 pub struct TestProgram {
@@ -48,6 +53,8 @@ pub struct TestProgram {
     pub tests: Vec<String>,
     /// Whether each of its tests runs in a process of its own, so that it can be asked for alone.
     pub is_kernel_test: bool,
+    /// A name for its content, and for Midspan's if it runs Midspan: results belong to it.
+    pub state: String,
 }
 
 /// All programs, and their disk.
@@ -61,8 +68,8 @@ pub struct Programs {
     pub disk: PathBuf,
     /// The folder of the workspace, also in the machine.
     pub workspace: PathBuf,
-    /// A name for the content of all programs: other programs have another one.
-    pub digest: String,
+    /// A name for all that scenarios use: Midspan, its packages, its units and the gateway guide.
+    pub state: String,
 }
 
 /// A line of what cargo prints about what it has built.
@@ -88,8 +95,9 @@ struct Profile {
 }
 
 impl Programs {
-    /// Builds the programs of some packages, or of all without any, of the workspace in the current
-    /// folder, and puts them on a disk in `folder`.
+    /// Builds the workspace in the current folder, and puts the programs of some packages, or of all
+    /// without any, on a disk in `folder`. All packages are built in any case: the features of
+    /// dependencies, and with them the programs, depend on which packages are built together.
     pub fn build(
         folder: &Path,
         packages: &[String],
@@ -98,22 +106,20 @@ impl Programs {
         let workspace = std::path::absolute(".").map_err(Error::file(Path::new(".")))?;
         say("building test programs");
         let mut cargo = Command::new("cargo");
-        cargo.args(["test", "--no-run", "--quiet", "--message-format", "json"]);
-        let is_wanted = |name: &&str| packages.is_empty() || packages.iter().any(|one| one == name);
-        for package in PACKAGES.into_iter().filter(is_wanted) {
-            cargo.args(["--package", package]);
-        }
+        cargo.args(["test", "--workspace", "--no-run", "--quiet"]);
+        cargo.args(["--message-format", "json"]);
         let printed = output(cargo.stderr(Stdio::inherit()))?;
         let mut programs = Self {
             tests: Vec::new(),
             midspan: None,
             disk: folder.join("programs.ext4"),
             workspace,
-            digest: String::new(),
+            state: String::new(),
         };
+        let is_wanted = |name: &str| packages.is_empty() || packages.iter().any(|one| one == name);
         for line in String::from_utf8_lossy(&printed).lines() {
             if let Ok(built) = serde_json::from_str::<Built>(line) {
-                programs.add(built)?;
+                programs.add(built, &is_wanted)?;
             }
         }
         let place = |program: &TestProgram| {
@@ -128,12 +134,12 @@ impl Programs {
         Ok(programs)
     }
 
-    fn add(&mut self, built: Built) -> Result<(), Error> {
+    fn add(&mut self, built: Built, is_wanted: &dyn Fn(&str) -> bool) -> Result<(), Error> {
         let (Some(target), Some(file)) = (built.target, built.executable) else {
             return Ok(());
         };
         if !built.profile.test {
-            if target.name == "midspan" {
+            if target.name == "midspan" && is_wanted("midspan") {
                 self.midspan = Some(file);
             }
             return Ok(());
@@ -145,7 +151,9 @@ impl Programs {
             other => format!("midspan-{other}"),
         };
         let name = format!("{package} {}", target.name);
-        let is_chosen = PACKAGES.contains(&&*package) && !NOT_RUN.contains(&&*target.name);
+        let is_chosen = PACKAGES.contains(&&*package)
+            && is_wanted(&package)
+            && !NOT_RUN.contains(&&*target.name);
         if is_chosen {
             let listed = output(Command::new(&file).args(["--list", "--format", "terse"]))?;
             let tests = String::from_utf8_lossy(&listed)
@@ -160,6 +168,7 @@ impl Programs {
                 is_kernel_test: fs::read_to_string(&target.src_path)
                     .map_err(Error::file(&target.src_path))?
                     .contains("KernelTests::new()"),
+                state: String::new(),
             });
         }
         Ok(())
@@ -173,34 +182,35 @@ impl Programs {
         let files = listed
             .split(|byte| *byte == 0)
             .filter(|name| !name.is_empty());
-        let mut digest = Sha256::new();
+        let mut used = Sha256::new();
         for name in files {
             let name = Path::new(OsStr::from_bytes(name));
-            let target = stage.join(name);
-            if let Some(parent) = target.parent() {
-                fs::create_dir_all(parent).map_err(Error::file(parent))?;
-            }
             // A file that was removed, but not yet from the index.
             if name.is_file() {
-                fs::copy(name, &target).map_err(Error::file(name))?;
+                copy_file(name, &stage.join(name))?;
+                if name.starts_with("deploy") || name == Path::new(GUIDE) {
+                    used.update(fs::read(name).map_err(Error::file(name))?);
+                }
             }
         }
-        let tests = self.tests.iter().map(|program| &program.file);
-        for program in tests.chain(&self.midspan) {
-            let Ok(name) = program.strip_prefix(&self.workspace) else {
-                continue;
-            };
-            let target = stage.join(name);
-            if let Some(parent) = target.parent() {
-                fs::create_dir_all(parent).map_err(Error::file(parent))?;
+        for package in self.midspan.iter().flat_map(|_| PACKAGE_FOLDERS) {
+            for file in files_in(Path::new(package), "_amd64.deb")? {
+                copy_file(&file, &stage.join(&file))?;
+                used.update(fs::read(&file).map_err(Error::file(&file))?);
             }
-            output(Command::new("strip").arg("-o").arg(&target).arg(program))?;
-            digest.update(fs::read(&target).map_err(Error::file(&target))?);
         }
-        self.digest = digest.finalize()[..8]
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        if let Some(midspan) = &self.midspan {
+            used.update(self.copy_program(midspan, &stage)?);
+        }
+        self.state = short(used);
+        for place in 0..self.tests.len() {
+            let mut digest = Sha256::new();
+            digest.update(self.copy_program(&self.tests[place].file, &stage)?);
+            if self.tests[place].name.starts_with("midspan ") {
+                digest.update(&self.state);
+            }
+            self.tests[place].state = short(digest);
+        }
         let _ = fs::remove_file(&self.disk);
         output(
             Command::new("mke2fs")
@@ -210,4 +220,47 @@ impl Programs {
         )?;
         fs::remove_dir_all(&stage).map_err(Error::file(&stage))
     }
+
+    /// Copies a program without its symbols, and returns its content.
+    fn copy_program(&self, program: &Path, stage: &Path) -> Result<Vec<u8>, Error> {
+        let name = program.strip_prefix(&self.workspace).unwrap_or(program);
+        let target = stage.join(name);
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent).map_err(Error::file(parent))?;
+        }
+        output(Command::new("strip").arg("-o").arg(&target).arg(program))?;
+        fs::read(&target).map_err(Error::file(&target))
+    }
+}
+
+/// Copies a file, and makes the folders on the way.
+fn copy_file(from: &Path, to: &Path) -> Result<(), Error> {
+    if let Some(parent) = to.parent() {
+        fs::create_dir_all(parent).map_err(Error::file(parent))?;
+    }
+    fs::copy(from, to).map(drop).map_err(Error::file(from))
+}
+
+/// The files in a folder whose names end so, in order; none if the folder is not there.
+fn files_in(folder: &Path, end: &str) -> Result<Vec<PathBuf>, Error> {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return Ok(Vec::new());
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let file = entry.map_err(Error::file(folder))?.path();
+        if file.to_string_lossy().ends_with(end) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The first half of a digest, in hexadecimal digits.
+fn short(digest: Sha256) -> String {
+    digest.finalize()[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

@@ -29,8 +29,7 @@ midspan bypass off
 intercepts
 nft flush ruleset
 wait_until sh -c 'nft list tables | grep -q midspan'
-nft 'add table ip nat; add chain ip nat postrouting { type nat hook postrouting priority srcnat; };
-     add rule ip nat postrouting oifname "eth0" masquerade'
+masquerade
 intercepts
 finding "nft flush ruleset" "the rules come back"
 systemctl stop midspan

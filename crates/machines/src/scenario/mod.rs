@@ -1,9 +1,12 @@
 //! Scenarios: Midspan as a service of systemd on a whole machine.
 
+mod guide;
 mod power;
 
 use std::path::Path;
 use std::time::Duration;
+
+use sha2::{Digest, Sha256};
 
 use crate::error::Error;
 use crate::machine::{Broken, Done, Machine, Parts};
@@ -30,15 +33,26 @@ enum Work {
     /// A script that runs in the machine.
     Script(&'static str),
     /// What is done with the machine from outside.
-    Outside(fn(&mut Session<'_>) -> Result<Ended, Error>),
+    Outside(Outside),
 }
+
+/// What is done from outside, and its source.
+type Outside = (fn(&mut Session<'_>) -> Result<Ended, Error>, &'static str);
 
 /// All scenarios.
 pub const ALL: &[Scenario] = &[
+    outside("guide", (guide::follow, include_str!("guide.rs"))),
+    script("packages", include_str!("packages.sh")),
     script("gateway", include_str!("gateway.sh")),
     script("watchdog", include_str!("watchdog.sh")),
-    outside("power-cut-while-reloading", power::while_reloading),
-    outside("power-cut-while-writing", power::while_writing),
+    outside(
+        "power-cut-while-reloading",
+        (power::while_reloading, include_str!("power.rs")),
+    ),
+    outside(
+        "power-cut-while-writing",
+        (power::while_writing, include_str!("power.rs")),
+    ),
     Scenario {
         kernel_arguments: "ipv6.disable=1",
         ..script("without-ipv6", include_str!("without_ipv6.sh"))
@@ -58,10 +72,7 @@ const fn script(name: &'static str, text: &'static str) -> Scenario {
     }
 }
 
-const fn outside(
-    name: &'static str,
-    work: fn(&mut Session<'_>) -> Result<Ended, Error>,
-) -> Scenario {
+const fn outside(name: &'static str, work: Outside) -> Scenario {
     Scenario {
         name,
         kernel_arguments: "",
@@ -84,6 +95,12 @@ impl Session<'_> {
         let command = self.with_prelude(script);
         let limit = self.limit;
         Ok(self.machine()?.run(&command, limit))
+    }
+
+    /// Runs a command as an administrator's shell does, without any function.
+    pub fn type_in(&mut self, command: &str) -> Result<Ended, Error> {
+        let limit = self.limit;
+        Ok(self.machine()?.run(command, limit))
     }
 
     /// Begins a script whose end is not waited for.
@@ -149,7 +166,14 @@ impl Scenario {
     pub fn play(&self, session: &mut Session<'_>) -> Result<Ended, Error> {
         match self.work {
             Work::Script(text) => session.run(text),
-            Work::Outside(work) => work(session),
+            Work::Outside((work, _)) => work(session),
         }
+    }
+
+    /// A name for its state: another scenario, or a changed one, has another.
+    pub fn state(&self) -> String {
+        let (Work::Script(source) | Work::Outside((_, source))) = self.work;
+        let texts = [PRELUDE, source, self.kernel_arguments].join("\0");
+        format!("{:x}", Sha256::digest(texts))
     }
 }

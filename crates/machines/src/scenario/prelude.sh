@@ -24,8 +24,9 @@ wait_until() {
 
 not() { ! "$@"; }
 
-# client 192.168.10.2 - eth1 gateway eth0 - 203.0.113.1 router - server 198.51.100.80
-network() {
+# The picture of the gateway guide: client 192.168.10.2 - eth1 gateway eth0 - 203.0.113.1 router -
+# server 198.51.100.80. The gateway is this machine; its interfaces have no addresses yet.
+hosts() {
     for node in client router server; do
         ip netns add "$node"
         ip --netns "$node" link set lo up
@@ -33,25 +34,17 @@ network() {
     ip link add eth1 type veth peer name eth0 netns client
     ip link add eth0 type veth peer name near netns router
     ip --netns router link add far type veth peer name eth0 netns server
-    ip address add 192.168.10.1/24 dev eth1
-    ip address add 203.0.113.2/24 dev eth0
     ip --netns client address add 192.168.10.2/24 dev eth0
     ip --netns router address add 203.0.113.1/24 dev near
     ip --netns router address add 198.51.100.1/24 dev far
     ip --netns server address add $SERVER/24 dev eth0
-    ip link set eth1 up
-    ip link set eth0 up
     ip --netns client link set eth0 up
     ip --netns router link set near up
     ip --netns router link set far up
     ip --netns server link set eth0 up
     ip --netns client route add default via 192.168.10.1
     ip --netns server route add default via 198.51.100.1
-    ip route add default via 203.0.113.1
     ip netns exec router sysctl --quiet net.ipv4.ip_forward=1
-    sysctl --quiet net.ipv4.ip_forward=1
-    nft 'add table ip nat; add chain ip nat postrouting { type nat hook postrouting priority srcnat; };
-         add rule ip nat postrouting oifname "eth0" masquerade'
     mkdir --parents /srv/files /srv/web
     head --bytes 10000000 /dev/urandom >/srv/files/10000000.bin
     chmod --recursive a+rX /srv
@@ -62,6 +55,23 @@ network() {
 	http { access_log off; server { listen 80; location / { root /srv/files; } } }
 	END
     ip netns exec server nginx -c /srv/web/nginx.conf
+}
+
+masquerade() {
+    nft 'add table ip nat; add chain ip nat postrouting { type nat hook postrouting priority srcnat; };
+         add rule ip nat postrouting oifname "eth0" masquerade'
+}
+
+# The same with a working gateway.
+network() {
+    hosts
+    ip address add 192.168.10.1/24 dev eth1
+    ip address add 203.0.113.2/24 dev eth0
+    ip link set eth1 up
+    ip link set eth0 up
+    ip route add default via 203.0.113.1
+    sysctl --quiet net.ipv4.ip_forward=1
+    masquerade
     wait_until download
 }
 
@@ -71,13 +81,18 @@ download() {
         "http://$SERVER/10000000.bin" && cmp /tmp/downloaded /srv/files/10000000.bin
 }
 
+# Midspan's package for this machine in a folder, if there is one.
+package() {
+    find "$1" -maxdepth 1 -name "midspan_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1
+}
+
 # The service, as `make install` or the package leaves it, with the configuration of standard input.
 # The configuration is written first, as the guide does.
 install_service() {
     mkdir --parents /etc/midspan
     cat >/etc/midspan/midspan.toml
     local package
-    package=$(find "$WORKSPACE/target/debian" -maxdepth 1 -name 'midspan_*.deb' 2>/dev/null || true)
+    package=$(package "$WORKSPACE/target/debian")
     if [ -n "$package" ]; then
         dpkg --install "$package" </dev/null >&2
         return

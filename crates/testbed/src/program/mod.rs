@@ -29,8 +29,9 @@ pub use running::{Finished, Program};
 /// command's name follows ([`Launch::this_program`]).
 pub const AS: &str = "--as";
 
-/// What [`wait_until`] and all waits of a [`Program`] allow at most.
-pub const LIMIT: Duration = Duration::from_secs(20);
+/// What [`wait_until`] and all waits of a [`Program`] allow at most. A wait ends with its event, so
+/// only a failure takes this long. Emulated machines are about 15 times slower than real ones.
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// A program could not be started, or did not do what was asked of it.
 #[derive(Debug, Error)]

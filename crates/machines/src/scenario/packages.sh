@@ -1,0 +1,71 @@
+# The package: installed where nothing was, upgraded while it works, upgraded beside a wrong file,
+# removed, purged. Each step is done by apt, as by an administrator.
+new=$(package "$WORKSPACE/target/debian")
+old=$(package "$WORKSPACE/target/debian/old")
+if [ -z "$new" ] || [ -z "$old" ]; then
+    echo "skipped: no packages in target/debian and target/debian/old: make deb, packaging/build-old"
+    exit 0
+fi
+export DEBIAN_FRONTEND=noninteractive
+install_package() { apt-get install --yes --allow-downgrades "$1" >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"; }
+version() { dpkg-query --show --showformat '${Version}' midspan; }
+helper() { systemctl show --property MainPID --value midspan; }
+network
+
+install_package "$old"
+! systemctl is-enabled midspan || fail "enabled by the installation"
+! systemctl is-active midspan || fail "started by the installation"
+[ ! -e /etc/midspan/midspan.toml ] || fail "the installation has written a configuration"
+getent passwd midspan || fail "no user midspan"
+midspan init --interface eth1 || fail "midspan init"
+cp /etc/midspan/midspan.toml /tmp/midspan.toml
+start
+intercepts
+finding "apt-get install" "starts nothing; with the configuration of midspan init, systemctl starts it"
+
+before=$(helper) from=$(version)
+install_package "$new"
+grep '^midspan: ' /tmp/apt.log || true
+[ "$(version)" != "$from" ] || fail "the version has not changed"
+[ "$(helper)" != "$before" ] || fail "the upgrade did not restart the service"
+systemctl is-active midspan || fail "not active after the upgrade"
+intercepts
+download
+cmp /etc/midspan/midspan.toml /tmp/midspan.toml || fail "the upgrade has changed the configuration"
+finding "apt-get install of a newer version" "restarts the service once, and intercepts again"
+
+# The other direction, with a file that the new program refuses: the running one continues.
+echo 'wrong = true' >>/etc/midspan/midspan.toml
+before=$(helper)
+install_package "$old"
+grep 'The old version continues to run' /tmp/apt.log || fail "no word of the wrong file: $(cat /tmp/apt.log)"
+[ "$(helper)" = "$before" ] || fail "restarted with a wrong file"
+intercepts
+cp /tmp/midspan.toml /etc/midspan/midspan.toml
+systemctl restart midspan || fail "systemctl restart midspan"
+intercepts
+finding "an upgrade beside a wrong file" "reports it; the old process continues to intercept"
+install_package "$new"
+intercepts
+
+midspan bypass on 192.0.2.1
+apt-get remove --yes midspan >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"
+! systemctl is-active midspan || fail "active after apt-get remove"
+wait_until nothing_left
+download
+cmp /etc/midspan/midspan.toml /tmp/midspan.toml || fail "the removal has changed the configuration"
+[ -n "$(ls /var/lib/midspan)" ] || fail "the removal has deleted the state"
+install_package "$new"
+[ "$(systemctl is-enabled midspan)" = enabled ] || fail "not enabled after the next installation"
+systemctl start midspan
+intercepts
+midspan status | grep 192.0.2.1 || fail "what was bypassed is forgotten"
+finding "apt-get remove" "no rule and no route is left; the next installation finds configuration and state"
+
+apt-get purge --yes midspan >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"
+wait_until nothing_left
+download
+for left in /etc/midspan /var/lib/midspan /run/midspan /usr/bin/midspan /etc/systemd/system/*/midspan.service; do
+    [ ! -e "$left" ] || fail "left after apt-get purge: $left"
+done
+finding "apt-get purge" "nothing is left; connections pass"

@@ -184,7 +184,7 @@ fn chosen<'a>(programs: &'a Programs, patterns: &[String]) -> Vec<Job<'a>> {
         .collect()
 }
 
-/// A result belongs to a job, to the state of what the job uses, and to an image.
+/// A result belongs to a job, to the state of all files that the job uses, and to an image.
 fn key(image: &Image, programs: &Programs, job: &Job<'_>) -> RunKey {
     RunKey::new()
         .with("release", image.release.name())

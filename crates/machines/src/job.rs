@@ -73,13 +73,16 @@ impl Job<'_> {
     }
 
     /// Does it: a test in `machine`, if one is there from the last test, a scenario in a machine of
-    /// its own.
+    /// its own. Without a result, it was stopped because the time `left` was over: it has to be
+    /// done again, with more time.
     pub fn run(
         &self,
         machine: &mut Option<Machine>,
         parts: &Parts<'_>,
         programs: &Programs,
-    ) -> Result<Row, Error> {
+        left: Duration,
+    ) -> Result<Option<Row>, Error> {
+        let limit = LIMIT.min(left);
         let start;
         let kernel;
         let ended = match self {
@@ -90,14 +93,14 @@ impl Job<'_> {
                 };
                 kernel = running.kernel.clone();
                 start = Instant::now();
-                let ended = running.run(&command(program, *test), LIMIT);
+                let ended = running.run(&command(program, *test), limit);
                 // A machine in which something still runs is of no use to the next test.
                 *machine = ended.is_ok().then_some(running);
                 ended
             }
             Self::Scenario(scenario) => {
                 *machine = None;
-                let mut session = scenario.session(parts, programs, LIMIT)?;
+                let mut session = scenario.session(parts, programs, limit)?;
                 kernel = session.kernel()?;
                 start = Instant::now();
                 scenario.play(&mut session)?
@@ -105,6 +108,7 @@ impl Job<'_> {
         };
         let (outcome, lines, findings) = match ended {
             Ok(done) => judge(&done),
+            Err(Broken::TooLong) if limit < LIMIT => return Ok(None),
             Err(broken) => {
                 let why = match broken {
                     Broken::TooLong => format!("still ran after {} s", LIMIT.as_secs()),
@@ -113,13 +117,13 @@ impl Job<'_> {
                 (Outcome::Failed, vec![why], Vec::new())
             }
         };
-        Ok(Row {
+        Ok(Some(Row {
             outcome,
             kernel,
             seconds: start.elapsed().as_secs_f64(),
             lines,
             findings,
-        })
+        }))
     }
 }
 

@@ -4,7 +4,7 @@ mod guide;
 mod power;
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
 
@@ -86,21 +86,21 @@ pub struct Session<'a> {
     machine: Option<Machine>,
     parts: Parts<'a>,
     programs: &'a Programs,
-    limit: Duration,
+    until: Instant,
 }
 
 impl Session<'_> {
     /// Runs a script in the machine, with the functions of all scripts.
     pub fn run(&mut self, script: &str) -> Result<Ended, Error> {
         let command = self.with_prelude(script);
-        let limit = self.limit;
-        Ok(self.machine()?.run(&command, limit))
+        self.type_in(&command)
     }
 
     /// Runs a command as an administrator's shell does, without any function.
     pub fn type_in(&mut self, command: &str) -> Result<Ended, Error> {
-        let limit = self.limit;
-        Ok(self.machine()?.run(command, limit))
+        let until = self.until;
+        let machine = self.machine()?;
+        Ok(machine.run(command, until.saturating_duration_since(Instant::now())))
     }
 
     /// Begins a script whose end is not waited for.
@@ -143,7 +143,7 @@ impl Session<'_> {
 }
 
 impl Scenario {
-    /// A new machine for it.
+    /// A new machine for it, whose commands together may take as long as `limit`.
     pub fn session<'a>(
         &self,
         parts: &Parts<'a>,
@@ -158,7 +158,7 @@ impl Scenario {
             machine: Some(Machine::new(&parts)?),
             parts,
             programs,
-            limit,
+            until: Instant::now() + limit,
         })
     }
 

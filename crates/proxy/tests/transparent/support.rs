@@ -150,6 +150,10 @@ impl Network {
         others: usize,
     ) -> io::Result<bool> {
         let port = listener.local_addr()?.port();
+        // What the client gave up earlier may have reached the server.
+        listener.set_nonblocking(true)?;
+        while listener.accept().is_ok() {}
+        listener.set_nonblocking(false)?;
         let mut near = self.connect(server, port)?;
         let (mut far, _) = accept(listener);
         let exchanged = near

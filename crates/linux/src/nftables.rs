@@ -51,9 +51,13 @@ pub enum NftablesError {
 /// # Errors
 /// See [`NftablesError`].
 pub fn apply(ruleset: &str) -> Result<(), NftablesError> {
-    succeed("set rules", &run(&["-f", "-"], ruleset)?)?;
-    APPLIED.store(true, Ordering::Relaxed);
-    Ok(())
+    succeed("set rules", &run(&["-f", "-"], ruleset)?)
+}
+
+/// From now on, `nft` is killed after 5 s instead of 30 s. A daemon calls this once it works: from
+/// then on, it has other work than to wait for a program that hangs.
+pub fn limit_waits() {
+    WORKS.store(true, Ordering::Relaxed);
 }
 
 /// Checks whether the kernel would accept a ruleset; changes nothing.
@@ -236,12 +240,12 @@ fn succeed(action: &'static str, output: &Output) -> Result<(), NftablesError> {
 
 /// Time limit of `nft`. Usually it needs some hundredths of a second.
 const LIMIT: Duration = Duration::from_secs(5);
-/// Time limit for listing everything, which may be much, and for all calls until one has succeeded:
-/// the kernel loads its modules at the first rules, and a slow machine needs seconds for them.
+/// Time limit for listing everything, which may be much, and for all calls before [`limit_waits`]:
+/// the kernel loads its modules at the first rules, and a slow machine needs seconds for each call.
 const LONG_LIMIT: Duration = Duration::from_secs(30);
 
-/// Whether a ruleset has been put in force.
-static APPLIED: AtomicBool = AtomicBool::new(false);
+/// Whether [`limit_waits`] was called.
+static WORKS: AtomicBool = AtomicBool::new(false);
 
 /// After a program exceeded its limit, no other is started for this time, because the caller has
 /// other work than to wait for such programs.
@@ -251,8 +255,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 static LATE: Mutex<Option<Instant>> = Mutex::new(None);
 
 fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
-    let is_first = !APPLIED.load(Ordering::Relaxed);
-    let limit = match is_first || arguments.contains(&"ruleset") {
+    let starts = !WORKS.load(Ordering::Relaxed);
+    let limit = match starts || arguments.contains(&"ruleset") {
         true => LONG_LIMIT,
         false => LIMIT,
     };

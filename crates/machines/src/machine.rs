@@ -14,8 +14,9 @@ use base64::prelude::BASE64_STANDARD;
 use crate::error::{Error, output};
 use crate::image::Image;
 
-/// What a machine may take from its start to its first command.
-const LIMIT_OF_START: Duration = Duration::from_secs(600);
+/// What a machine may take from its start to its first command. Alone on its host it takes a minute or
+/// two.
+const LIMIT_OF_START: Duration = Duration::from_secs(20 * 60);
 /// How much of a command's output is kept: its end.
 const KEPT: usize = 64 << 10;
 

@@ -87,7 +87,7 @@ impl Results {
                 .rows()
                 .filter(|(name, ..)| *name == release)
                 .map(|(.., row)| row.seconds)
-                .sum();
+                .fold(0.0, |sum, seconds| sum + seconds);
             let (passed, skipped, failed) = (
                 count(Outcome::Passed),
                 count(Outcome::Skipped),

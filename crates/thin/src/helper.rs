@@ -129,6 +129,7 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
                 let _ = ready.flush();
             }
             notifier.ready(&status);
+            nftables::limit_waits();
             has_run = true;
             let mut supervision = Supervision {
                 rules: &rules,

@@ -13,7 +13,7 @@ done
 tc qdisc replace dev eth1 root fq
 gateway | sed 's/^policy.*/client_leg = { congestion_control = "bbr", pacing_rate = "20 Mbit\/s" }/' \
     >/etc/midspan/midspan.toml
-systemctl reload midspan
+reload
 intercepts
 download
 finding "BBR, and a pacing rate over fq" "downloads are complete"

@@ -11,7 +11,8 @@ finding "connections through a gateway" "intercepted, and complete"
 slow_download
 wait_until has_leg
 gateway | sed 's/^interfaces/except_ports = [22]\n&/' >/etc/midspan/midspan.toml
-systemctl reload midspan || fail "systemctl reload midspan"
+reload
+[ "$(journalctl --unit midspan --no-pager | grep --count 'INFO reloaded')" = 1 ] || fail "not reloaded once"
 has_leg || fail "a reload has ended a session"
 kill "$DOWNLOAD"
 wait_until not has_leg

@@ -83,7 +83,7 @@ download() {
 
 # Midspan's package for this machine in a folder, if there is one.
 package() {
-    find "$1" -maxdepth 1 -name "midspan_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1
+    find "$1" -maxdepth 1 -name "midspan_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1 || true
 }
 
 # The service, as `make install` or the package leaves it, with the configuration of standard input.
@@ -107,6 +107,10 @@ install_service() {
 }
 
 start() { systemctl enable --now midspan || fail "systemctl enable --now midspan"; }
+
+# While the rules are being worked on, which takes a slow machine seconds, Midspan refuses a reload and
+# asks to try again.
+reload() { wait_until systemctl reload midspan; }
 
 # A gateway whose clients are behind an interface.
 gateway() {

@@ -7,7 +7,7 @@ intercepts
 download
 midspan status
 journalctl --unit midspan --no-pager | grep --ignore-case 'ipv6' || fail "no word of IPv6"
-systemctl reload midspan
+reload
 intercepts
 finding "ipv6.disable=1" "IPv4 is intercepted, and the log reports it"
 systemctl stop midspan

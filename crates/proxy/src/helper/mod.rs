@@ -39,6 +39,7 @@ use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::descriptor_passing;
+use midspan_linux::nftables;
 use midspan_linux::user_map::UserMap;
 use midspan_policy::LegStart;
 use midspan_relay::{OpenListener, leg_options};
@@ -165,6 +166,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         threads = configuration.relay.threads,
         "ready"
     );
+    nftables::limit_waits();
     let limit = configuration.interception.watchdog_timeout.into();
     let mut supervisor = Supervisor {
         file: options.configuration,

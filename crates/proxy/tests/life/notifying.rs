@@ -178,13 +178,12 @@ fn verify_unit(name: &str, unit: &str) {
         return skip("there is no program systemd-analyze");
     };
     let complaints = String::from_utf8(verified.stderr).unwrap();
-    // Only complaints about this unit. systemd before 253 does not support `notify-reload`; before
-    // 254 it does not support the steps.
+    // Only complaints about this unit. systemd before 254 does not support the steps.
     let complaints: Vec<&str> = complaints
         .lines()
         .filter(|line| line.contains(name))
         .filter(|line| {
-            let newer = ["notify-reload", "RestartSteps", "RestartMaxDelaySec"];
+            let newer = ["RestartSteps", "RestartMaxDelaySec"];
             !newer.iter().any(|word| line.contains(word))
         })
         .collect();

@@ -1,4 +1,5 @@
 //! Sets `MIDSPAN_VERSION`: the version with the commit, or without it if git or the repository is missing.
+//! `MIDSPAN_COMMIT` in the environment of the build is used instead of git.
 
 use std::env;
 use std::path::Path;
@@ -17,6 +18,12 @@ fn main() {
 
 /// The commit that is checked out.
 fn commit() -> Option<String> {
+    println!("cargo:rerun-if-env-changed=MIDSPAN_COMMIT");
+    if let Ok(commit) = env::var("MIDSPAN_COMMIT")
+        && !commit.is_empty()
+    {
+        return Some(commit);
+    }
     // The source may be unpacked in a repository of something else.
     git(&["ls-files", "--error-unmatch", "build.rs"])?;
     // Each commit and each checkout adds a line to this file.

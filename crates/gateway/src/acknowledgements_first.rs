@@ -141,10 +141,19 @@ impl AckFirstQueue {
 
 impl Drop for AckFirstQueue {
     fn drop(&mut self) {
-        // After the removal, the kernel sets its default queue discipline again.
+        // After the removal, the kernel sets its default queue discipline again. The handle protects a
+        // queue discipline that somebody else has set meanwhile.
         let _ = tc(
             "remove a queue",
-            &["qdisc", "del", "dev", &self.interface, "root"],
+            &[
+                "qdisc",
+                "del",
+                "dev",
+                &self.interface,
+                "root",
+                "handle",
+                HANDLE,
+            ],
         );
     }
 }

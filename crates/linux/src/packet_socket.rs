@@ -221,6 +221,15 @@ impl PacketSocket {
         Ok(())
     }
 
+    /// The error that waits on the socket, such as `ENETDOWN` after the interface went down; the call
+    /// removes this error. While an error waits, `poll` returns at once.
+    ///
+    /// # Errors
+    /// The system call failed.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        SockRef::from(&self.socket).take_error()
+    }
+
     /// Frames that found the ring full since the last call.
     pub fn take_drops(&self) -> io::Result<u32> {
         let mut statistics = Statistics::default();

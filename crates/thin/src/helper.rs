@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
 use midspan_gateway::acknowledgements_first::AckFirstQueue;
+use midspan_linux::netlink::interface_index;
 use midspan_linux::nftables;
 use midspan_linux::user_map::UserMap;
 use midspan_service::child::ChildProcess;
@@ -73,6 +74,8 @@ enum End {
     Told,
     /// It ended by itself, or hung and was ended.
     Fell(&'static str),
+    /// Its interface was deleted. Another one of this name may be there by now.
+    InterfaceGone,
 }
 
 /// Thins the ACKs that leave by an interface until SIGTERM, SIGINT or SIGHUP comes. Needs root, or
@@ -101,25 +104,32 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
     if removed > 0 {
         info!("removed {removed} tables that an earlier run left behind");
     }
-    let _first = match settings.upstream {
-        Some(upstream) if settings.ack_first => {
-            Some(AckFirstQueue::set(&settings.interface, upstream)?)
-        }
-        _ => None,
-    };
+    let mut first = set_ack_first(settings)?;
     let user = user();
     let pages = options.pages.as_ref();
     let pages = pages.map(|pages| PagesProcess::start(pages.listen, &pages.arguments, user));
     let mut pages = pages.transpose()?;
     let mut has_run = false;
     loop {
+        if has_run {
+            if !wait_for_interface(&settings.interface, &signals, &mut notifier) {
+                return Ok(());
+            }
+            if first.is_none() {
+                first = set_ack_first(settings).unwrap_or_else(|error| {
+                    error!("ACKs do not go first: {error}");
+                    None
+                });
+            }
+        }
+        let interface = interface_index(&settings.interface).ok();
         let worker = Worker::start(settings, &options.worker_arguments, user)?;
         let end = worker.wait_until_ready(&signals, &mut notifier);
         if let Some(end) = end {
             match end {
                 End::Told => return Ok(()),
-                End::Fell(_) if !has_run => return Err(Error::NotReady),
-                End::Fell(_) => {}
+                _ if !has_run => return Err(Error::NotReady),
+                End::Fell(_) | End::InterfaceGone => {}
             }
         } else {
             let generation = install(&rules)?;
@@ -133,6 +143,8 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
             has_run = true;
             let mut supervision = Supervision {
                 rules: &rules,
+                name: &settings.interface,
+                interface,
                 generation,
                 signals: &signals,
                 notifier: &mut notifier,
@@ -153,6 +165,15 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
                     warn!("the worker {how}; ACKs pass, and it is started again");
                     notifier.status("ACKs pass: the worker is started again");
                 }
+                End::InterfaceGone => {
+                    removed?;
+                    // The queue went with the interface.
+                    first = None;
+                    let status = format!("waiting: the interface {} is gone", settings.interface);
+                    warn!("{status}");
+                    notifier.status(&status);
+                    continue;
+                }
             }
         }
         let fell = Instant::now();
@@ -164,6 +185,28 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
             std::thread::sleep(TICK);
         }
     }
+}
+
+/// The queue in which ACKs go first, if it is asked for.
+fn set_ack_first(settings: &Settings) -> Result<Option<AckFirstQueue>, Error> {
+    match settings.upstream {
+        Some(upstream) if settings.ack_first => {
+            Ok(Some(AckFirstQueue::set(&settings.interface, upstream)?))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Waits until there is an interface of this name; `false` if a signal to end has come first.
+fn wait_for_interface(name: &str, signals: &Signals, notifier: &mut Notifier) -> bool {
+    while interface_index(name).is_err() {
+        if has_ended(signals) {
+            return false;
+        }
+        notifier.handle_time(Instant::now(), Duration::ZERO);
+        std::thread::sleep(TICK);
+    }
+    true
 }
 
 /// Whether a signal to end has come.
@@ -236,6 +279,9 @@ impl Worker {
 /// What the helper does while a worker thins ACKs.
 struct Supervision<'a, 'w> {
     rules: &'a AcknowledgementRules,
+    name: &'a str,
+    /// The interface's index when the worker was started; an interface that is made again has another.
+    interface: Option<u32>,
     /// The ruleset's number with the rules, if it is known.
     generation: Option<u32>,
     signals: &'a Signals,
@@ -245,7 +291,7 @@ struct Supervision<'a, 'w> {
 }
 
 impl Supervision<'_, '_> {
-    /// Returns when the worker has ended or hangs, or a signal has come.
+    /// Returns when the worker has ended or hangs, the interface is gone, or a signal has come.
     fn supervise(&mut self, worker: &Worker) -> Result<End, Error> {
         let mut lives = 0;
         let mut watch = Watch::of_beating(Instant::now(), TICK, PASS_AFTER, Absence::Pauses);
@@ -267,6 +313,9 @@ impl Supervision<'_, '_> {
             self.notifier.handle_time(now, watch.still());
             if watch.must_end() {
                 return Ok(End::Fell("hung and was ended"));
+            }
+            if interface_index(self.name).ok() != self.interface {
+                return Ok(End::InterfaceGone);
             }
             if looked.elapsed() >= RULES_INTERVAL {
                 looked = Instant::now();

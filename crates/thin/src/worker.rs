@@ -185,8 +185,18 @@ impl Worker {
             PollFd::from_borrowed_fd(self.tap.as_fd(), PollFlags::IN),
         ];
         match poll(&mut descriptors, Some(&timeout)) {
-            // The helper sends nothing to the worker: readable input means that the helper has ended.
-            Ok(_) => Ok(!descriptors[0].revents().is_empty()),
+            Ok(_) => {
+                // The interface went down. The kernel shows headers again when the interface is up
+                // again; until the error is taken, each wait would end at once.
+                if descriptors[2].revents().contains(PollFlags::ERR) {
+                    self.tap
+                        .take_error()
+                        .map_err(Error::system("read packets"))?;
+                }
+                // The helper sends nothing to the worker: readable input means that the helper has
+                // ended.
+                Ok(!descriptors[0].revents().is_empty())
+            }
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(Error::system("wait for packets")(error)),
         }

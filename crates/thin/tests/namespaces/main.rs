@@ -21,6 +21,8 @@ use midspan_thin::{
 };
 use rustix::process::{Pid, Signal, kill_process};
 
+mod interface;
+
 const LIMIT: Duration = Duration::from_secs(60);
 const SIZE: usize = 2_000_000;
 /// Where metrics are asked for, on the client.
@@ -79,15 +81,30 @@ impl Network {
             client: Node::host("client").make().unwrap(),
             server: Node::host("server").make().unwrap(),
         };
-        // Segments as they are on a real link, each with an ACK.
+        network.make_link();
+        network.narrow();
+        network
+    }
+
+    fn narrow(&self) {
+        self.tc("qdisc add dev up root tbf rate 64kbit burst 1600 limit 20000");
+    }
+
+    /// With segments as they are on a real link, each with an ACK.
+    fn make_link(&self) {
         Link::between(
-            End::numbered(&network.client, "up", 1, 2).without_offloads(),
-            End::numbered(&network.server, "down", 1, 1).without_offloads(),
+            End::numbered(&self.client, "up", 1, 2).without_offloads(),
+            End::numbered(&self.server, "down", 1, 1).without_offloads(),
         )
         .make()
         .unwrap();
-        network.tc("qdisc add dev up root tbf rate 64kbit burst 1600 limit 20000");
-        network
+    }
+
+    fn ip(&self, arguments: &str) {
+        let mut command = Command::new("ip");
+        command.args(arguments.split(' '));
+        let status = self.client.spawn(command).unwrap().wait().unwrap();
+        assert!(status.success(), "ip {arguments}");
     }
 
     /// A server that sends `SIZE` bytes to each of `count` clients.

@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -26,6 +26,8 @@ help:
 	@echo "make real-clients           try ssh, curl, git, databases and others through Midspan, compared with plain routing"
 	@echo "make deb                    build the packages midspan and midspan-lab into target/debian"
 	@echo "make package-test           test the packages: lintian, piuparts, fresh Debian 12 and 13, upgrade and back"
+	@echo "make arm64                  build the packages for arm64, test the pure crates on an emulated processor"
+	@echo "make image                  build an OCI image with the package midspan, run it, check the Kubernetes manifest"
 	@echo "make release                build and check all files of a release into target/release-files"
 	@echo "make test-vm                run kernel tests, and Midspan under systemd, on emulated Debian 12 and 13 (root; hours, in steps)"
 	@echo "make fuzz                   fuzz every parser of outside input (up to 8 hours)"
@@ -57,7 +59,7 @@ endif
 			$(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit; \
 	done
 	pages=$$(mktemp --directory) && \
-	$(or $(PROGRAM),target/release/midspan) manual --date $$(date +%Y-%m-%d) --output $$pages && \
+	$(or $(PROGRAM),target/release/midspan) manual --date $$(date +%Y-%m-%d) --output-directory $$pages && \
 	for page in $$pages/*/usr/share/man/man*/*; do \
 		install -D --mode=644 $$page $(DESTDIR)$(PREFIX)/share/man/man$${page##*.}/$${page##*/} || exit 1; \
 	done && rm --recursive $$pages
@@ -154,6 +156,14 @@ package-test: deb
 	@scripts/install-dependencies package-test
 	packaging/build-old
 	packaging/test
+
+arm64: deb
+	@scripts/install-dependencies arm64
+	packaging/arm64
+
+image: deb
+	@scripts/install-dependencies image
+	packaging/image
 
 # Packages, bill of materials, source and checksums, from a commit; `make test` and `make package-test` are
 # not part of it.

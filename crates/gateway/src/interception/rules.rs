@@ -46,7 +46,8 @@ const WATCHED_TIME: &str = "15s";
 /// room for the connections of 1.2 s, at 50,000 new connections a second.
 const OPENING_SIZE: usize = 65_536;
 const OPENING_TIME: &str = "200ms";
-const OURS: &str = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1";
+/// `nft` has these names itself. It looks others up in `/etc/protocols`, which a small system lacks.
+const OURS: &str = "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1";
 
 /// How the rules put SYNs into the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

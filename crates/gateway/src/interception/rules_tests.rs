@@ -337,7 +337,7 @@ fn connections_of_a_listener_that_has_gone_go_on() {
 #[test]
 fn a_socket_that_is_just_being_replaced_is_looked_for_twice_and_never_missed_for_long() {
     let text = text(QueueMethod::Statement, true);
-    let look = "meta l4proto { tcp, icmp, ipv6-icmp } socket transparent 1 jump our_socket";
+    let look = "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1 jump our_socket";
     let looks = chain(&text, "from_clients");
     assert_eq!(looks.iter().filter(|rule| *rule == look).count(), 2);
     // The packet that completes the handshake is put into the set before the kernel replaces the

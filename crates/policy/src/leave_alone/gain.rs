@@ -394,7 +394,7 @@ mod tests {
                 bytes_acknowledged: ByteSize::from_bytes(bytes),
                 ..leg(1_000, lost)
             };
-            gains.note_split(&request(1), &client, &leg(1_000, 0), second());
+            gains.note_split(Time::ZERO, &request(1), &client, &leg(1_000, 0), second());
             gains.take_found(9).len()
         };
         assert_eq!(

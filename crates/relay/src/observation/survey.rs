@@ -417,7 +417,7 @@ mod tests {
     fn sessions_that_end_are_kept_while_surveys_are_made() {
         let mut surveys = Surveys::default();
         surveys.note_end(|| panic!("kept"));
-        let mut kept = |surveys: &mut Surveys| {
+        let kept = |surveys: &mut Surveys| {
             let (reply, mut parts) = tokio::sync::mpsc::unbounded_channel();
             surveys.ask(reply);
             while surveys.next_place(1).is_some() {}

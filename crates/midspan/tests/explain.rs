@@ -7,6 +7,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Command, ExitCode, Output, Stdio};
+use std::time::Duration;
 
 use common::{MIDSPAN, midspan};
 use midspan_linux::namespace::NetworkNamespace;
@@ -161,7 +162,11 @@ fn what_was_learned_is_listed_and_forgotten() {
             let mut client = TcpStream::connect("127.0.0.1:8080").unwrap();
             let mut server = listener.accept().unwrap().0;
             let sending = std::thread::spawn(move || {
-                server.write_all(&vec![7; 2_000_000]).unwrap();
+                // Long enough to be measured.
+                for _ in 0..20 {
+                    server.write_all(&[7; 100_000]).unwrap();
+                    std::thread::sleep(Duration::from_millis(25));
+                }
                 server.shutdown(Shutdown::Write).unwrap();
                 // Until the client has closed its end.
                 let _ = server.read(&mut [0]);

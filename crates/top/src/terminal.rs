@@ -92,6 +92,8 @@ pub fn run(operator: impl Operator, mut view: View, interval: Duration) -> io::R
     let mut terminal = ratatui::try_init()?;
     let result = show(&mut terminal, operator, &mut view, interval, &signal);
     ratatui::restore();
+    // This shows the cursor.
+    drop(terminal);
     if let Ok(number @ 1..) = i32::try_from(signal.load(Ordering::Relaxed)) {
         low_level::emulate_default_handler(number)?;
     }

@@ -21,8 +21,9 @@ const VIEW_INTERVAL: Duration = Duration::from_secs(1);
 const JSON_INTERVAL: Duration = Duration::from_millis(500);
 /// Reports that may wait for the thread of the terminal. If it is stopped, it misses reports.
 const REPORTS: usize = 8;
-/// Lines of the text above and below the connections.
+/// Lines of the text above and below the connections, and the least number of lines for these.
 const OTHER_LINES: usize = 7;
+const LEAST_ROWS: usize = 2;
 
 /// The helper.
 pub fn thin(options: &ThinOptions) -> Outcome {
@@ -200,7 +201,8 @@ impl Watcher for Lines {
             if is_first {
                 return;
             }
-            let height = u16::try_from(self.view.rows().len() + OTHER_LINES).unwrap_or(u16::MAX);
+            let rows = self.view.rows().len().max(LEAST_ROWS);
+            let height = u16::try_from(rows + OTHER_LINES).unwrap_or(u16::MAX);
             if let Ok(text) = thin::text(&self.view, top::columns(), height) {
                 // The last line explains keys.
                 let lines = text.trim_end().rsplit_once('\n');

@@ -135,11 +135,15 @@ impl ThinView {
         }
         let before = self.status.as_ref();
         // After the worker was started again, its counters begin at 0.
-        let before = before.filter(|before| before.running < status.running);
+        let before = before.filter(|before| before.running <= status.running);
         let passed = before.map_or(0.0, |before| {
             status.running.as_seconds() - before.running.as_seconds()
         });
-        let growth = |now: u64, before: u64| now.saturating_sub(before) as f64 / passed;
+        // The clock of the worker begins with the first packet.
+        let growth = |now: u64, before: u64| match passed > 0.0 {
+            true => now.saturating_sub(before) as f64 / passed,
+            false => 0.0,
+        };
         self.rates = before.map(|before| Rates {
             seen: growth(status.acks_seen, before.acks_seen),
             saved: growth(status.acks_saved, before.acks_saved),
@@ -295,6 +299,11 @@ pub(super) mod tests {
             (1000.0, 600.0, 32_000.0)
         );
         assert_eq!(view.rows()[0].acks_per_second, Some(900.0));
+        // Before the first packet, nothing moves.
+        let mut idle = ThinView::default();
+        idle.take(Status::default());
+        idle.take(Status::default());
+        assert_eq!(idle.rates, Some(Rates::default()));
         // The worker was started again.
         view.take(status(1));
         assert_eq!((view.rates, view.rows()[0].acks_per_second), (None, None));

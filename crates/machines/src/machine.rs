@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use serde_json::json;
+use tempfile::TempDir;
 
 use crate::error::{Error, output};
 use crate::image::Image;
@@ -19,6 +21,14 @@ use crate::image::Image;
 const LIMIT_OF_START: Duration = Duration::from_secs(20 * 60);
 /// How much of a command's output is kept: its end.
 const KEPT: usize = 64 << 10;
+
+/// The disk of the machine that runs.
+const DISK: &str = "disk.qcow2";
+/// The names of QEMU's sockets: for commands to the machine, and for those to QEMU itself.
+const AGENT: &str = "agent";
+const MONITOR: &str = "monitor";
+/// The name of the saved state of a machine that has booted.
+const SAVED: &str = "booted";
 
 /// What a machine is made of.
 #[derive(Debug, Clone)]
@@ -38,6 +48,8 @@ pub struct Machine {
     console: PathBuf,
     emulator: Child,
     port: BufReader<UnixStream>,
+    /// The folder of its sockets.
+    sockets: TempDir,
     /// The kernel's release, such as "6.1.0-40-amd64".
     pub kernel: String,
     commands: u64,
@@ -61,30 +73,50 @@ pub enum Broken {
     Gone,
 }
 
+/// From where a machine starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Start {
+    /// From its disk, as with a power button.
+    Boot,
+    /// From the saved state of a machine that has booted.
+    Saved,
+}
+
 impl Machine {
-    /// Makes an empty disk over that of the image, and starts a machine with it.
+    /// Starts a machine with a new disk. Without further arguments of the kernel, it goes on from the
+    /// saved state of a machine that has booted: an emulated machine boots for minutes.
     pub fn new(parts: &Parts<'_>) -> Result<Self, Error> {
-        let disk = parts.image.file("disk.qcow2");
-        let _ = fs::remove_file(&disk);
-        output(
-            Command::new("qemu-img")
-                .args([
-                    "create",
-                    "-q",
-                    "-f",
-                    "qcow2",
-                    "-F",
-                    "raw",
-                    "-b",
-                    "root.ext4",
-                ])
-                .arg(&disk),
-        )?;
+        let disk = parts.image.file(DISK);
+        if parts.kernel_arguments.is_empty() {
+            let booted = booted(parts)?;
+            fs::copy(&booted, &disk).map_err(Error::file(&booted))?;
+            return Self::begin(parts, &disk, Start::Saved);
+        }
+        empty_disk(&disk)?;
         Self::start(parts)
     }
 
     /// Starts a machine with the disk that the last one has left.
     pub fn start(parts: &Parts<'_>) -> Result<Self, Error> {
+        Self::begin(parts, &parts.image.file(DISK), Start::Boot)
+    }
+
+    fn begin(parts: &Parts<'_>, disk: &Path, start: Start) -> Result<Self, Error> {
+        let mut machine = Self::launch(parts, disk, start)?;
+        if let Some((_, folder)) = parts.programs {
+            // What tests write there is forgotten.
+            machine.must(&format!(
+                "mkdir --parents '{folder}' /run/programs && modprobe overlay &&
+                 mount -o ro /dev/vdb /run/programs && mkdir --parents /run/written/upper /run/written/work &&
+                 mount -t overlay overlay '{folder}' \
+                     -o lowerdir=/run/programs,upperdir=/run/written/upper,workdir=/run/written/work",
+                folder = folder.display(),
+            ))?;
+        }
+        Ok(machine)
+    }
+
+    fn launch(parts: &Parts<'_>, disk: &Path, start: Start) -> Result<Self, Error> {
         let image = parts.image;
         let release = image.release.name();
         let console = image.file("console.log");
@@ -95,16 +127,21 @@ impl Machine {
         };
         // A short name: those of sockets have at most 107 bytes.
         let folder = tempfile::tempdir().map_err(|error| failed(error.to_string()))?;
-        let socket = folder.path().join("agent");
-        let mut command = emulator(parts, &socket);
+        let mut command = Command::new("nice");
+        command.args(["-n", "19", "qemu-system-x86_64"]);
+        command.args(emulator(parts, disk, folder.path()));
+        if start == Start::Saved {
+            command.args(["-loadvm", SAVED]);
+        }
         let mut emulator = command
+            .stdin(Stdio::null())
             .spawn()
             .map_err(|error| failed(format!("qemu-system-x86_64: {error}")))?;
-        let start = Instant::now();
+        let begun = Instant::now();
         let stream = loop {
-            match UnixStream::connect(&socket) {
+            match UnixStream::connect(folder.path().join(AGENT)) {
                 Ok(stream) => break stream,
-                Err(_) if start.elapsed() < Duration::from_secs(30) => {
+                Err(_) if begun.elapsed() < Duration::from_secs(30) => {
                     thread::sleep(Duration::from_millis(50));
                 }
                 Err(error) => {
@@ -119,26 +156,62 @@ impl Machine {
             console: console.clone(),
             emulator,
             port: BufReader::new(stream),
+            sockets: folder,
             kernel: String::new(),
             commands: 0,
         };
-        let until = Instant::now() + LIMIT_OF_START;
-        loop {
-            let line = machine
-                .line(until)
-                .map_err(|_| failed("it did not start".to_owned()))?;
-            if let Some(kernel) = line.strip_prefix("ready ") {
-                kernel.clone_into(&mut machine.kernel);
-                break;
-            }
+        if start == Start::Boot {
+            let until = Instant::now() + LIMIT_OF_START;
+            let waited = |_| failed("it did not start".to_owned());
+            while !machine.line(until).map_err(waited)?.starts_with("ready") {}
         }
-        if let Some((_, folder)) = parts.programs {
-            let folder = folder.display();
-            machine.must(&format!(
-                "mkdir --parents '{folder}' && mount /dev/vdb '{folder}'"
-            ))?;
-        }
+        machine.kernel = machine.must("uname --kernel-release")?.trim().to_owned();
         Ok(machine)
+    }
+
+    /// Saves the state on the disk, and ends the machine.
+    fn save(mut self) -> Result<(), Error> {
+        let begun = Instant::now();
+        let mut monitor = loop {
+            match UnixStream::connect(self.sockets.path().join(MONITOR)) {
+                Ok(stream) => break BufReader::new(stream),
+                Err(_) if begun.elapsed() < Duration::from_secs(30) => {
+                    thread::sleep(Duration::from_millis(50));
+                }
+                Err(error) => return Err(self.failed(format!("QEMU has no monitor: {error}"))),
+            }
+        };
+        let mut ask = |request: serde_json::Value| -> io::Result<serde_json::Value> {
+            writeln!(monitor.get_mut(), "{request}")?;
+            loop {
+                let mut line = String::new();
+                if monitor.read_line(&mut line)? == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                let answer: serde_json::Value = serde_json::from_str(&line)?;
+                // The others are events and the greeting.
+                if answer.get("return").is_some() || answer.get("error").is_some() {
+                    return Ok(answer);
+                }
+            }
+        };
+        let save = json!({
+            "execute": "human-monitor-command",
+            "arguments": {"command-line": format!("savevm {SAVED}")},
+        });
+        let saved = ask(json!({"execute": "qmp_capabilities"})).and_then(|_| ask(save));
+        match saved {
+            // An error is a text; without one, the text is empty.
+            Ok(answer) if answer["return"] == "" => {}
+            Ok(answer) => return Err(self.failed(format!("its state cannot be saved: {answer}"))),
+            Err(error) => return Err(self.failed(format!("its state cannot be saved: {error}"))),
+        }
+        // Its answer may get lost.
+        let _ = ask(json!({"execute": "quit"}));
+        let ended = self.emulator.wait();
+        ended
+            .map(drop)
+            .map_err(|error| self.failed(error.to_string()))
     }
 
     /// Runs a command of the shell `bash` as root. What it leaves running must have another
@@ -235,51 +308,107 @@ impl Drop for Machine {
     }
 }
 
-/// QEMU, which emulates all of a machine: it runs where there is no virtualization, and is slow.
-fn emulator(parts: &Parts<'_>, socket: &Path) -> Command {
-    let image = parts.image;
-    let mut command = Command::new("nice");
-    command
-        .args(["-n", "10", "qemu-system-x86_64"])
-        .args(["-nodefaults", "-no-user-config", "-display", "none"])
-        // Each of the two processors has a thread of its own.
-        .args(["-machine", "q35", "-accel", "tcg,thread=multi"])
-        .args(["-smp", "2", "-m", "4096", "-cpu", "max,la57=off"])
-        // No connection leaves the machine.
-        .args(["-nic", "none", "-no-reboot"])
-        .args(["-device", "virtio-rng-pci", "-device", "virtio-serial-pci"])
-        .arg("-chardev")
-        .arg(format!(
-            "socket,id=agent,server=on,wait=off,path={}",
-            socket.display()
-        ))
-        .args(["-device", "virtserialport,chardev=agent,name=midspan.agent"])
-        .arg("-serial")
-        .arg(format!("file:{}", image.file("console.log").display()))
-        .arg("-kernel")
-        .arg(image.file("kernel"))
-        .arg("-initrd")
-        .arg(image.file("initrd"))
-        .arg("-append")
-        // The emulated processor's own clock has no steady frequency. Nothing watches for processors
-        // that are busy for long.
-        .arg(format!(
-            "root=/dev/vda rw console=ttyS0 panic=-1 tsc=unstable clocksource=hpet mitigations=off \
-             nowatchdog rcupdate.rcu_cpu_stall_suppress=1 {}",
-            parts.kernel_arguments
-        ))
-        .arg("-drive")
-        .arg(format!(
-            "file={},if=virtio,format=qcow2",
-            image.file("disk.qcow2").display()
-        ));
-    if let Some((file, _)) = parts.programs {
-        // What tests write there is forgotten.
-        let file = file.display();
-        command
-            .arg("-drive")
-            .arg(format!("file={file},if=virtio,format=raw,snapshot=on"));
+/// The disk with the saved state of a machine that has booted. It is made unless it is there.
+fn booted(parts: &Parts<'_>) -> Result<PathBuf, Error> {
+    let disk = parts.image.file("booted.qcow2");
+    let made = parts.image.file("booted");
+    let version = output(Command::new("qemu-system-x86_64").arg("--version"))?;
+    let arguments = emulator(parts, &disk, Path::new("."));
+    let state = format!(
+        "{} {arguments:?} {}",
+        parts.image.recipe,
+        String::from_utf8_lossy(&version)
+    );
+    if fs::read_to_string(&made).is_ok_and(|found| found == state) {
+        return Ok(disk);
     }
-    command.stdin(Stdio::null());
-    command
+    empty_disk(&disk)?;
+    let mut machine = Machine::launch(parts, &disk, Start::Boot)?;
+    machine.must("sync; udevadm settle; modprobe overlay")?;
+    machine.save()?;
+    fs::write(&made, state).map_err(Error::file(&made))?;
+    Ok(disk)
+}
+
+/// Makes an empty disk over that of the image, in the same folder.
+fn empty_disk(disk: &Path) -> Result<(), Error> {
+    let _ = fs::remove_file(disk);
+    output(
+        Command::new("qemu-img")
+            .args(["create", "-q", "-f", "qcow2", "-F", "raw"])
+            .args(["-b", "root.ext4"])
+            .arg(disk),
+    )
+    .map(drop)
+}
+
+/// The arguments of QEMU, which emulates all of a machine: it runs where there is no virtualization,
+/// and is slow. Its sockets are in the folder `sockets`.
+fn emulator(parts: &Parts<'_>, disk: &Path, sockets: &Path) -> Vec<String> {
+    let image = parts.image;
+    let socket = |id: &str, name: &str| {
+        let path = sockets.join(name);
+        format!("socket,id={id},server=on,wait=off,path={}", path.display())
+    };
+    let file = |name: &str| image.file(name).display().to_string();
+    let mut arguments: Vec<String> = [
+        "-nodefaults",
+        "-no-user-config",
+        "-display",
+        "none",
+        "-machine",
+        "q35",
+        // Each of the two processors has a thread of its own.
+        "-accel",
+        "tcg,thread=multi",
+        "-smp",
+        "2",
+        "-m",
+        "4096",
+        "-cpu",
+        "max,la57=off",
+        // No connection leaves the machine.
+        "-nic",
+        "none",
+        "-no-reboot",
+        "-device",
+        "virtio-rng-pci",
+        "-device",
+        "virtio-serial-pci",
+        "-device",
+        "virtserialport,chardev=agent,name=midspan.agent",
+        "-mon",
+        "chardev=monitor,mode=control",
+    ]
+    .map(str::to_owned)
+    .into();
+    for (option, value) in [
+        ("-chardev", socket("agent", AGENT)),
+        ("-chardev", socket("monitor", MONITOR)),
+        ("-serial", format!("file:{}", file("console.log"))),
+        ("-kernel", file("kernel")),
+        ("-initrd", file("initrd")),
+        (
+            "-drive",
+            format!("file={},if=virtio,format=qcow2", disk.display()),
+        ),
+        // The emulated processor's own clock has no steady frequency. Nothing watches for processors
+        // that are busy for long. Nobody logs in, and drivers that nothing uses cost minutes.
+        (
+            "-append",
+            format!(
+                "root=/dev/vda rw console=ttyS0 panic=-1 tsc=unstable clocksource=hpet \
+                 mitigations=off nowatchdog rcupdate.rcu_cpu_stall_suppress=1 systemd.getty_auto=0 \
+                 module_blacklist=ahci,i2c_i801,iTCO_wdt,kvm_amd,powernow_k8,psmouse {}",
+                parts.kernel_arguments
+            ),
+        ),
+    ] {
+        arguments.extend([option.to_owned(), value]);
+    }
+    if let Some((file, _)) = parts.programs {
+        let drive = format!("file={},if=virtio,format=raw,readonly=on", file.display());
+        arguments.extend(["-drive".to_owned(), drive]);
+    }
+    arguments
 }

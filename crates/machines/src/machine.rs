@@ -83,7 +83,7 @@ enum Start {
 }
 
 impl Machine {
-    /// Starts a machine with a new disk. Without further arguments of the kernel, it goes on from the
+    /// Starts a machine with a new disk. Without further arguments of the kernel, it continues from the
     /// saved state of a machine that has booted: an emulated machine boots for minutes.
     pub fn new(parts: &Parts<'_>) -> Result<Self, Error> {
         let disk = parts.image.file(DISK);
@@ -393,7 +393,7 @@ fn emulator(parts: &Parts<'_>, disk: &Path, sockets: &Path) -> Vec<String> {
             format!("file={},if=virtio,format=qcow2", disk.display()),
         ),
         // The emulated processor's own clock has no steady frequency. Nothing watches for processors
-        // that are busy for long. Nobody logs in, and drivers that nothing uses cost minutes.
+        // that are busy for long. There is no login, and unused drivers cost minutes.
         (
             "-append",
             format!(

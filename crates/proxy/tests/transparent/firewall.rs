@@ -1,6 +1,9 @@
 //! Host firewalls that would stop intercepted connections.
 
+use std::path::Path;
 use std::time::Duration;
+
+use midspan_testbed::program::Launch;
 
 use crate::support::*;
 
@@ -107,6 +110,23 @@ fn a_firewall_that_stops_connections() {
             midspan.stop();
         }
     }
+}
+
+/// `nft` looks names of protocols up in this file, which a small system lacks.
+#[kernel_test]
+fn rules_need_no_list_of_protocols() {
+    const PROTOCOLS: &str = "/etc/protocols";
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let mut launch = Launch::this_program("run")
+        .configuration(TRANSPARENT)
+        .inside(&network.gateway);
+    if Path::new(PROTOCOLS).exists() {
+        launch = launch.in_place_of("/dev/null", PROTOCOLS);
+    }
+    let midspan = Midspan::of(launch);
+    assert!(goes_through(&network, &listener, true));
+    midspan.stop();
 }
 
 #[kernel_test]

@@ -169,6 +169,7 @@ image: deb
 # not part of it.
 release: lint
 	@scripts/install-dependencies release
+	@scripts/install-dependencies arm64
 	cargo deny --log-level error check bans licenses sources
 	packaging/release
 

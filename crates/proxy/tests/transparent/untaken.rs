@@ -186,6 +186,9 @@ fn a_port_is_used_again_for_a_connection_that_passes() {
                     echoes(&mut near, &mut far);
                     assert_eq!(network.taken(PORT), usize::from(!bypass));
                     abort(near);
+                    // If the server's FIN came after the client's reset, connection tracking would
+                    // keep its entry, and the next connection would pass.
+                    assert!(is_reset(&mut far));
                     wait_until("closed", || network.taken(PORT) == 0);
                 }
             }

@@ -47,7 +47,7 @@ pub fn run(plan: &Plan) -> Result<bool, Failure> {
     let server = TcpListener::bind("127.0.0.1:0")?;
     let proxy = free_address()?;
     let text = format!(
-        "[log]\nlevel = \"warn\"\n[[listener]]\nname = \"bench\"\nlisten = \"{proxy}\"\nto = \"{}\"\n",
+        "[relay]\ndrain_timeout = \"0 s\"\n[log]\nlevel = \"warn\"\n[[listener]]\nname = \"bench\"\nlisten = \"{proxy}\"\nto = \"{}\"\n",
         server.local_addr()?
     );
     let midspan = Launch::midspan(&plan.midspan)
@@ -93,7 +93,7 @@ pub fn run(plan: &Plan) -> Result<bool, Failure> {
         costs.push(measure(&socket, page, plan.answers)?);
     }
     let pieces = crowd.pieces();
-    drop(crowd);
+    drop((crowd, ping));
     midspan.end()?;
     let quantities = quantities(&pairs, &costs);
     let is_met = is_met(&pairs, &costs)?;

@@ -122,7 +122,7 @@ pub enum Command {
                       2001:db8::7 '[2001:db8:1::1]:443' --json"
     )]
     Explain(ExplainOptions),
-    /// List what a running proxy has learned about clients, servers and paths, or have it forgotten
+    /// List what a running proxy has learned about hosts and paths, or forget it
     ///
     /// For each peer the rate, the round-trip time, whether losses are random, and the initial window of
     /// the next connection; routes whose answers do not come back, and those that are left alone; what

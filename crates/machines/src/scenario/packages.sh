@@ -1,4 +1,4 @@
-# The package: installed where nothing was, upgraded while it works, upgraded beside a wrong file,
+# The package: installed where nothing was, upgraded while it works, upgraded while the file is wrong,
 # removed, purged. Each step is done by apt, as by an administrator.
 new=$(package "$WORKSPACE/target/debian")
 old=$(package "$WORKSPACE/target/debian/old")
@@ -44,7 +44,7 @@ intercepts
 cp /tmp/midspan.toml /etc/midspan/midspan.toml
 systemctl restart midspan || fail "systemctl restart midspan"
 intercepts
-finding "an upgrade beside a wrong file" "reports it; the old process continues to intercept"
+finding "an upgrade while the file is wrong" "reports it; the old process continues to intercept"
 install_package "$new"
 intercepts
 

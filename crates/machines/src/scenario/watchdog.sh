@@ -1,4 +1,4 @@
-# A helper that stands still is replaced by systemd's watchdog; meanwhile connections pass.
+# A helper that is stopped (SIGSTOP) is replaced by systemd's watchdog; meanwhile connections pass.
 network
 gateway | install_service
 start
@@ -14,7 +14,7 @@ wait_until is_replaced
 intercepts
 download
 journalctl --unit midspan --no-pager | grep --ignore-case 'watchdog' || fail "no word of the watchdog"
-finding "a helper that stands still" "replaced by systemd's watchdog"
+finding "a stopped helper" "replaced by systemd's watchdog"
 # Both processes, without a warning.
 kill -KILL "$(systemctl show --property MainPID --value midspan)"
 wait_until systemctl is-active midspan

@@ -57,11 +57,7 @@ impl Program {
             }
         }
         let remedy = package.map_or_else(
-            || {
-                format!(
-                    "{name} is no package of Debian: docs/lab.md#pepsal describes how to build it"
-                )
-            },
+            || "it is no package of Debian; docs/lab.md describes how to build it".to_owned(),
             |package| format!("apt-get install {package}"),
         );
         Err(LabError::MissingProgram { name, remedy })

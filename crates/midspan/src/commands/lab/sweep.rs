@@ -111,7 +111,7 @@ pub fn sweep(options: &LabRunOptions, kinds: &[CaseKind]) -> Outcome {
     };
     let is_met = show(&first.path, options, flows, comparisons, &measured)?;
     for Failure { run, reason } in &failures {
-        printing::warning(format_args!("{}: failed: {reason}", run.name()));
+        printing::warning(format_args!("{}: {reason}", run.name()));
     }
     Ok(is_met && valid && is_complete && failures.is_empty())
 }
@@ -248,7 +248,7 @@ fn failed_records(failure: &Failure<'_>, measured: &[Record]) -> Vec<Record> {
         .filter(|name| !measured.iter().any(|record| record.case == *name))
         .map(|name| {
             Record::of(&path.name, &name, &COMPLETION_TIME, By::Lab, f64::NAN)
-                .with_note(format!("failed: {}", failure.reason))
+                .with_note(failure.reason.clone())
         })
         .collect()
 }

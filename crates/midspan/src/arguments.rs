@@ -34,7 +34,7 @@ pub struct VerbosityOptions {
     /// No progress and no notes; `midspan run` logs warnings and errors only
     #[arg(short, long, global = true, conflicts_with = "verbose")]
     pub quiet: bool,
-    /// Name each step as it begins; `midspan run` logs what each session does
+    /// Name each step as it begins; `midspan run` logs details
     #[arg(short, long, global = true)]
     pub verbose: bool,
 }

@@ -117,3 +117,23 @@ fn what_does_not_exist_is_said() {
         assert_eq!(output.status.code(), Some(1));
     }
 }
+
+/// A connection without an answer takes longer than this, so that the case cannot pass.
+#[test]
+fn a_step_beyond_the_time_limit_is_a_fault() {
+    let _alone = alone();
+    let output = midspan(&[
+        "conformance",
+        "--quick",
+        "--ipv4",
+        "--against",
+        "midspan-forward",
+        "--only",
+        "no answer to a SYN",
+        "--timeout",
+        "1 s",
+    ]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("NO answer to a SYN"), "{errors}");
+}

@@ -240,3 +240,38 @@ fn a_bugreport_masks_addresses() {
     let report = text(&namespace, &["bugreport", "--socket", &socket]);
     assert!(report.contains("no Midspan answers"), "{report}");
 }
+
+/// The log of `midspan run` with an option, and a reload between start and end.
+fn log_with(option: Option<&str>) -> String {
+    let namespace = Node::host("levels").make().unwrap();
+    let launch = Launch::new(MIDSPAN)
+        .args(option)
+        .args(["run", "--ready-fd", "1", "--config"])
+        .configuration(
+            "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:8080\"\nto = \"127.0.0.1:9090\"\n",
+        )
+        // Nobody is there: a detail for the log at each start, reload and end.
+        .environment("NOTIFY_SOCKET", "/nowhere/notify")
+        .inside(&namespace);
+    let proxy = launch.ready().unwrap();
+    let socket = proxy.socket().unwrap().to_str().unwrap().to_owned();
+    text(&namespace, &["reload", "--socket", &socket]);
+    proxy.end().unwrap()
+}
+
+#[kernel_test]
+fn quiet_and_verbose_set_the_log_level() {
+    for (option, has_info, details) in [
+        (None, true, 0),
+        (Some("--quiet"), false, 0),
+        (Some("--verbose"), true, 3),
+    ] {
+        let log = log_with(option);
+        assert_eq!(log.contains(" INFO "), has_info, "{option:?}: {log}");
+        let found = log.matches(" DEBUG ").count();
+        assert!(
+            found >= details && (details > 0 || found == 0),
+            "{option:?}: {log}"
+        );
+    }
+}

@@ -250,7 +250,7 @@ fn log_with(option: Option<&str>) -> String {
         .configuration(
             "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:8080\"\nto = \"127.0.0.1:9090\"\n",
         )
-        // Nobody is there: a detail for the log at each start, reload and end.
+        // No process listens there: a detail for the log at each start, reload and end.
         .environment("NOTIFY_SOCKET", "/nowhere/notify")
         .inside(&namespace);
     let proxy = launch.ready().unwrap();

@@ -32,7 +32,13 @@ pub struct Arguments {
 #[derive(Debug, Args)]
 pub struct VerbosityOptions {
     /// No progress and no notes; `midspan run` logs warnings and errors only
-    #[arg(short, long, global = true, display_order = 900, conflicts_with = "verbose")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        display_order = 900,
+        conflicts_with = "verbose"
+    )]
     pub quiet: bool,
     /// Name each step as it begins; `midspan run` logs details
     #[arg(short, long, global = true, display_order = 901)]

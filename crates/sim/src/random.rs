@@ -39,6 +39,13 @@ pub(crate) fn uniform(stream: &mut Stream) -> f64 {
     (bits + 0.5) / 9_007_199_254_740_992.0
 }
 
+/// A whole number below `limit`, which is above zero; all are equally likely.
+pub(crate) fn below(stream: &mut Stream, limit: u32) -> u32 {
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Below the limit.
+    let drawn = (uniform(stream) * f64::from(limit)) as u32;
+    drawn.min(limit - 1)
+}
+
 /// A draw from the exponential distribution with this mean, rounded to a nanosecond.
 pub(crate) fn exponential(stream: &mut Stream, mean: TimeSpan) -> TimeSpan {
     #[allow(clippy::cast_precision_loss)]

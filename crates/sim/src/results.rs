@@ -66,8 +66,6 @@ pub struct FlowResults {
     pub gave_up: Option<GaveUp>,
     /// When the flow's sender got a proxy's refusal.
     pub refused: Option<Time>,
-    /// The policy of one of its proxies chose BBR. The simulator has no BBR: CUBIC ran.
-    pub bbr_chosen: bool,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,
 }

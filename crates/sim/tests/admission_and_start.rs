@@ -290,14 +290,15 @@ fn buffers_and_congestion_control_are_those_of_the_start() {
     simulation.run();
     assert!(simulation.observer().most_under_way <= 30_000);
     let says = starts(LegStart {
-        congestion_control: Some("bbr".to_owned()),
+        congestion_control: Some("vegas".to_owned()),
         ..LegStart::default()
     });
     let policies = Policies::new().with(flow, 0, Box::new(says.clone()));
     let error = Simulation::with_policies(&scenario, policies, NoObserver).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "\"flow, proxy 1\": the simulator has no congestion control \"bbr\"; it has cubic and reno"
+        "\"flow, proxy 1\": the simulator has no congestion control \"vegas\"; it has cubic, reno and \
+         bbr"
     );
     let nowhere = Policies::new().with(flow, 1, Box::new(says));
     let error = Simulation::with_policies(&scenario, nowhere, NoObserver).unwrap_err();

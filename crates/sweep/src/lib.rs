@@ -9,11 +9,9 @@
 mod error;
 mod measure;
 mod plan;
-mod substitute;
 mod work;
 
 pub use error::Error;
 pub use measure::{FlowRun, Measure, measure, measure_flows};
 pub use plan::{Failure, Plan, Row, Status, Step};
-pub use substitute::{Replaced, cubic_for_bbr};
 pub use work::{in_parallel, in_parallel_each};

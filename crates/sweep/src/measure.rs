@@ -20,8 +20,6 @@ pub struct Measure {
     pub quantity: &'static Quantity,
     /// The number.
     pub value: f64,
-    /// What the reader must know about it.
-    pub note: Option<&'static str>,
 }
 
 /// One flow of one run.
@@ -32,9 +30,6 @@ pub struct FlowRun {
     /// What was measured; or why the flow can never finish.
     pub outcome: Result<Vec<Measure>, String>,
 }
-
-/// The note on a flow for which a policy chose what the simulator lacks.
-const NO_BBR: &str = "the policy chose BBR for a leg, which the simulator lacks: CUBIC ran on it";
 
 /// Runs a path, with its proxies or without, and measures every flow. `observe` returns an observer
 /// for each scenario, and `seen` gets it back with the results; `None`: the scenario runs without
@@ -115,14 +110,11 @@ fn of_flow(path: &Path, parts: &PathFlowParts, results: &Results) -> Result<Vec<
         .map(|flow| flow.finished.unwrap_or(results.until));
     let end = ends.max().unwrap_or(results.until);
     let span = end.since(Time::ZERO + flow.start);
-    let has_bbr = data.iter().chain(&requests).any(|flow| flow.bbr_chosen);
-    let note = has_bbr.then_some(NO_BBR);
     let mut push = |quantity, value| {
         measures.push(Measure {
             flow: parts.flow,
             quantity,
             value,
-            note,
         });
     };
     if flow.workload.total_size().is_some() {

@@ -10,7 +10,6 @@ use midspan_sim::NoObserver;
 
 use crate::Error;
 use crate::measure::{FlowRun, Measure, measure_flows};
-use crate::substitute::{Replaced, cubic_for_bbr};
 use crate::work::in_parallel_each;
 
 /// The runs of a sweep.
@@ -46,8 +45,6 @@ pub struct Row {
     pub quantity: &'static Quantity,
     /// One value for each repetition that succeeded.
     pub values: Vec<f64>,
-    /// What the reader must know about some of the values.
-    pub note: Option<String>,
     /// The runs that failed, if there are any.
     pub failure: Option<Failure>,
 }
@@ -127,7 +124,6 @@ struct Stopped;
 struct Point {
     values: Vec<String>,
     path: Path,
-    replaced: Replaced,
     proxies: bool,
 }
 
@@ -156,8 +152,7 @@ impl Plan {
     /// in the order of the points, as early as possible. If `each` returns `Break`, no further run
     /// begins, and the rows are those of the points that are complete.
     ///
-    /// A run that fails does not end the others: see [`Row::failure`]. Where a host or a proxy has
-    /// BBR, CUBIC runs, with a note.
+    /// A run that fails does not end the others: see [`Row::failure`].
     ///
     /// # Errors
     /// A value cannot be set. This is found before the first run.
@@ -237,15 +232,13 @@ impl Plan {
 
     fn points(&self) -> Result<Vec<Point>, Error> {
         let mut points = Vec::new();
-        for (values, mut path) in self.paths()? {
-            let replaced = cubic_for_bbr(&mut path);
+        for (values, path) in self.paths()? {
             let has_proxies = path.proxies().next().is_some();
             for proxies in [false, true] {
                 if !proxies || has_proxies {
                     points.push(Point {
                         values: values.clone(),
                         path: path.clone(),
-                        replaced: replaced.clone(),
                         proxies,
                     });
                 }
@@ -332,9 +325,6 @@ impl Point {
             }
         }
         let all = || measured.iter().copied().flatten();
-        let chosen = all().find_map(|one| one.note).map(str::to_owned);
-        let replaced = self.replaced.note(flow, self.proxies);
-        let notes: Vec<String> = replaced.into_iter().chain(chosen).collect();
         let row = |quantity: &'static Quantity| Row {
             point: self.values.clone(),
             proxies: self.proxies,
@@ -344,7 +334,6 @@ impl Point {
                 .filter(|one| one.quantity == quantity)
                 .map(|one| one.value)
                 .collect(),
-            note: (!notes.is_empty()).then(|| notes.join("; ")),
             failure: failure.clone(),
         };
         match measured.first() {

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use midspan_lab::CaseKind;
 use midspan_records::Records;
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Plan, Row, Status, Step, cubic_for_bbr};
+use midspan_sweep::{Plan, Row, Status, Step};
 use miette::miette;
 
 use super::Outcome;
@@ -29,7 +29,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
         seed: options.seed,
         threads: options.threads.map_or_else(cores, usize::from),
     };
-    let mut path = plan.path()?;
+    let path = plan.path()?;
     let title = format!("Simulated flows over the path \"{}\"", path.name);
     if !options.traces() {
         return sweep(&plan, &path.name, &title, options);
@@ -40,9 +40,8 @@ pub fn sim(options: &SimOptions) -> Outcome {
             "a trace is of one run: leave out --sweep and --repetitions"
         ));
     }
-    let replaced = cubic_for_bbr(&mut path);
     let mut records = Records::default();
-    traces::run(&path, &replaced, options, &mut records)?;
+    traces::run(&path, options, &mut records)?;
     if options.output.json {
         printing::line(records.to_json());
     } else {

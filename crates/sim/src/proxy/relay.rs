@@ -167,7 +167,7 @@ impl Relay {
 
     /// Carries out a policy's decision for the outbound leg: the relay sets its send buffer, the
     /// limit of unsent data and its rate if forwarding is paced; the sender itself does the rest.
-    /// Congestion control remains that of the scenario.
+    /// The caller changes the sender's congestion control.
     pub fn handle_decision(&mut self, decision: &LegDecision, outbound: &mut Sender) {
         if let (Some(size), Buffers::Separate { send }) =
             (decision.send_buffer, &mut self.configuration.buffers)

@@ -1,10 +1,9 @@
 //! Policies in the simulation: their samples come from simulated sockets, and their decisions are
 //! carried out on these. The policies are those of the policy crate, as the proxy runs them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
-use midspan_policy::congestion::BBR;
 use midspan_policy::{
     AckPolicy, AckSample, AckVerdict, Knowledge, Leg as Side, LegDecision, Policy, Request,
     SessionId, SessionSample,
@@ -22,8 +21,6 @@ use crate::scenario::{FlowId, NodeId};
 pub(super) struct Control {
     /// By relay.
     sessions: BTreeMap<u32, Controlled>,
-    /// Flows for which a policy has chosen BBR.
-    bbr: BTreeSet<u32>,
     /// What the sessions of each proxy have left for later ones.
     known: BTreeMap<NodeId, Knowledge>,
     /// By leg.
@@ -125,13 +122,13 @@ impl<O: Observer> Simulation<O> {
         let sessions = self.control.as_mut().map(|control| &mut control.sessions);
         let session = sessions.and_then(|sessions| sessions.get_mut(&relay));
         match session.and_then(|session| session.learning.take()) {
-            Some(windows) => self.begin_session(relay, flow, &windows),
-            None => self.take_sample(relay, flow),
+            Some(windows) => self.begin_session(relay, &windows),
+            None => self.take_sample(relay),
         }
     }
 
     /// Lets a policy choose how the outbound leg starts, by what earlier sessions have left.
-    fn begin_session(&mut self, relay: u32, flow: u32, windows: &[u32]) {
+    fn begin_session(&mut self, relay: u32, windows: &[u32]) {
         let now = self.now;
         let side = self.outbound_side(relay);
         let Some(control) = &mut self.control else {
@@ -152,10 +149,10 @@ impl<O: Observer> Simulation<O> {
             Side::Client => start.client,
             Side::Server => start.server,
         };
-        if leg.congestion_control.as_deref() == Some(BBR) {
-            control.bbr.insert(flow);
-        }
         let (inbound, relay) = &mut self.relays[relay as usize];
+        if let Some(name) = &leg.congestion_control {
+            self.senders[*inbound as usize + 1].handle_congestion_control(now, name);
+        }
         if let (Side::Client, Some(window)) = (side, window) {
             self.senders[*inbound as usize + 1].start_with(window.window);
         }
@@ -204,19 +201,13 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
-    /// Whether a policy has chosen BBR for a flow.
-    pub(super) fn has_chosen_bbr(&self, flow: u32) -> bool {
-        let control = self.control.as_ref();
-        control.is_some_and(|control| control.bbr.contains(&flow))
-    }
-
     fn flow_of(&self, relay: u32) -> u32 {
         let (inbound, _) = self.relays[relay as usize];
         self.legs[inbound as usize].flow
     }
 
     /// Passes a sample to a policy.
-    fn take_sample(&mut self, relay: u32, flow: u32) {
+    fn take_sample(&mut self, relay: u32) {
         let sample = self.session_sample(relay);
         let side = self.outbound_side(relay);
         let Some(control) = &mut self.control else {
@@ -227,9 +218,6 @@ impl<O: Observer> Simulation<O> {
         };
         let known = control.known.entry(session.node).or_default();
         let decision = *session.policy.sample(self.now, &sample, known).leg(side);
-        if decision.congestion_control == Some(BBR) {
-            control.bbr.insert(flow);
-        }
         if let Some(interval) = session.policy.sampling_interval() {
             let at = self.now + interval.max(TimeSpan::from_nanoseconds(1));
             self.schedule.wake(self.places.control(relay), at);
@@ -240,7 +228,11 @@ impl<O: Observer> Simulation<O> {
 
     fn decide(&mut self, relay: u32, decision: &LegDecision) {
         let (inbound, relay) = &mut self.relays[relay as usize];
-        relay.handle_decision(decision, &mut self.senders[*inbound as usize + 1]);
+        let sender = &mut self.senders[*inbound as usize + 1];
+        if let Some(name) = decision.congestion_control {
+            sender.handle_congestion_control(self.now, name);
+        }
+        relay.handle_decision(decision, sender);
     }
 
     /// The side of a relay on which its outbound leg is.

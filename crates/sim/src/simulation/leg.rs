@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use midspan_link::{Direction, PolledMedium, Streams};
+use midspan_link::{Direction, PolledMedium, Stream, Streams};
 use midspan_units::Time;
 
 use super::application::{DialogueState, FlowState};
@@ -108,15 +108,18 @@ impl Parts {
                 }
                 None => flow.receiver,
             };
-            let selective = matches!(sender.variant, Variant::Sack | Variant::Cubic);
+            let selective = sender.variant.is_selective();
             let receiver = Receiver::new(ReceiverConfiguration {
                 // SACK is used if both ends offer it (RFC 2018 §2).
                 selective: receiver.selective && selective,
                 ..receiver
             });
             let window = receiver.initial_window();
-            let sender_at_peer =
+            let mut sender_at_peer =
                 Sender::new(sender, window).with_peer_window_scale(receiver.window_scale());
+            if sender.variant == Variant::Bbr {
+                sender_at_peer.track(gain_cycle(scenario.seed, &flow.name, position));
+            }
             self.senders.push(sender_at_peer);
             self.receivers.push(receiver);
             let routes = self.share(routes);
@@ -157,6 +160,11 @@ impl Parts {
             .extend(std::iter::repeat_with(leg).take(traffic.sources as usize));
         Ok(())
     }
+}
+
+/// The stream that draws the phases of BBR on a leg of a flow, counted from 0.
+pub(super) fn gain_cycle(seed: u64, flow: &str, leg: usize) -> Stream {
+    stream_for(seed, "gain cycle", &format!("{flow}/{leg}"))
 }
 
 fn index(length: usize) -> Result<u32, ScenarioError> {

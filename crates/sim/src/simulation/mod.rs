@@ -203,6 +203,14 @@ impl<O: Observer> Simulation<O> {
             observer,
         };
         for session in policies {
+            // A policy may change the congestion control while data flows.
+            if let Some(state) = simulation.flows.get(session.flow.0)
+                && let Some(outbound) = state.leg(session.split + 1)
+                && let Some(flow) = scenario.flows.get(session.flow.0)
+            {
+                let stream = leg::gain_cycle(scenario.seed, &flow.name, session.split + 1);
+                simulation.senders[outbound].track(stream);
+            }
             simulation.add_policy(session);
         }
         Ok(simulation)

@@ -17,14 +17,13 @@ impl<O: Observer> Simulation<O> {
                 round_trip_time: sender.round_trip_time(),
             }
         };
-        let flows = (0..).zip(&self.flows).map(|(index, flow)| {
+        let flows = self.flows.iter().map(|flow| {
             let legs: Vec<LegResults> = flow.legs().map(leg).collect();
             FlowResults {
                 delivered: legs.last().map_or(0, |leg| leg.delivered),
                 finished: flow.finished,
                 gave_up: flow.gave_up,
                 refused: flow.refused,
-                bbr_chosen: self.has_chosen_bbr(index),
                 legs,
             }
         });

@@ -30,7 +30,7 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 /// | `Bypass` | the flow is not split there |
 /// | `Refuse` | a sender to the proxy gets a reset |
 /// | `handshake` | both kinds |
-/// | `congestion_control` | cubic, or reno (with SACK). If a policy of the scenario chooses BBR, CUBIC runs and [the results](crate::FlowResults::bbr_chosen) show it; others are an error |
+/// | `congestion_control` | cubic, reno (with SACK) or bbr; others are an error. While data flows, a change to one of these, but none from bbr |
 /// | [`window`](Policy::window), `first_flight` | for sessions whose policy [learns](midspan_policy::PolicyName::learns), towards the client |
 /// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | for the outbound leg |
 /// | `receive_buffer` | for the inbound leg |
@@ -251,8 +251,7 @@ fn request(id: FlowId, flow: &Flow) -> Request {
     }
 }
 
-/// The policies may choose BBR. The simulator has none: see
-/// [`FlowResults::bbr_chosen`](crate::FlowResults::bbr_chosen).
+/// The policies may choose BBR.
 const OFFERED: Offered = Offered { bbr: true };
 
 /// The initial windows from which a session of this flow has one chosen; `None` if it learns
@@ -272,7 +271,7 @@ fn learning(scenario: &Scenario, flow: FlowId, settings: &SessionSettings) -> Op
 }
 
 /// The congestion controls of Linux that the simulator supports.
-const KNOWN: &str = "cubic and reno";
+const KNOWN: &str = "cubic, reno and bbr";
 
 /// Configures the two sockets of a session. Fails with the name of an unsupported congestion
 /// control.
@@ -291,6 +290,7 @@ fn start_sender(sender: &mut SenderConfiguration, start: &LegStart) -> Result<()
         None => sender.variant,
         Some("cubic") => Variant::Cubic,
         Some("reno") => Variant::Sack,
+        Some("bbr") => Variant::Bbr,
         Some(name) => return Err(name.to_owned()),
     };
     if let Some(ceiling) = start.segment_ceiling {

@@ -18,6 +18,17 @@ pub enum Variant {
     Sack,
     /// Recovery by selective acknowledgements, growth by a cubic function (RFC 9438).
     Cubic,
+    /// Sending at the measured bandwidth (BBR version 1, as in Linux); recovery by the time at which
+    /// segments were sent (RFC 8985).
+    Bbr,
+}
+
+impl Variant {
+    /// Whether it uses selective acknowledgements.
+    #[must_use]
+    pub const fn is_selective(self) -> bool {
+        matches!(self, Self::Sack | Self::Cubic | Self::Bbr)
+    }
 }
 
 /// Whether cwnd grows with each ACK, or with the bytes that it acknowledges.

@@ -72,7 +72,6 @@ impl Csv {
     pub fn begin(plan: &Plan) -> miette::Result<Self> {
         let columns = [
             "flow", "case", "quantity", "unit", "mean", "low", "high", "runs", "status", "reason",
-            "note",
         ];
         let swept = plan.sweeps.iter().map(|sweep| sweep.key().to_string());
         print([swept.chain(columns.map(str::to_owned)).collect()])?;
@@ -97,7 +96,6 @@ impl Output for Csv {
                 row.values.len().to_string(),
                 row.status().name().to_owned(),
                 row.reason().unwrap_or_default(),
-                row.note.clone().unwrap_or_default(),
             ];
             row.point.iter().cloned().chain(cells).collect()
         }))
@@ -128,15 +126,13 @@ pub struct Json {
 
 /// A record with the columns that only sweeps have.
 #[derive(Serialize)]
-struct Line<'a> {
+struct Line {
     #[serde(flatten)]
     record: Record,
     status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     runs: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'a str>,
 }
 
 impl Json {
@@ -158,7 +154,6 @@ impl Output for Json {
                 status: row.status().name(),
                 reason: row.reason(),
                 runs: row.values.len(),
-                note: row.note.as_deref(),
             };
             let text = serde_json::to_string(&line).into_diagnostic()?;
             // Standard output writes whole lines, so a comma stands before the next record.
@@ -194,11 +189,9 @@ impl Output for Text {
     fn add(&mut self, plan: &Plan, rows: &[Row]) -> miette::Result<()> {
         self.records.extend(rows.iter().map(|row| {
             let mut record = record(&self.path, plan, row);
-            let status = row
+            record.note = row
                 .reason()
                 .map(|why| format!("{}: {why}", row.status().name()));
-            let notes: Vec<String> = status.into_iter().chain(row.note.clone()).collect();
-            record.note = (!notes.is_empty()).then(|| notes.join("; "));
             record
         }));
         Ok(())

@@ -8,7 +8,7 @@ use midspan_path::Path;
 use midspan_records::{By, Record, Records};
 use midspan_sim::trace::{BurstWatch, Capture, Histogram, Kind, Trace};
 use midspan_sim::{PathScenario, ScenarioError};
-use midspan_sweep::{Error, Replaced, measure};
+use midspan_sweep::{Error, measure};
 use midspan_units::{TimeSpan, number};
 use miette::{Context, IntoDiagnostic};
 
@@ -22,14 +22,8 @@ type Watchers = (
     Option<BurstWatch>,
 );
 
-/// Runs a path once without and once with its proxies, and writes the requested traces. `replaced`
-/// are the senders of the path that have another congestion control than its file states.
-pub fn run(
-    path: &Path,
-    replaced: &Replaced,
-    options: &SimOptions,
-    records: &mut Records,
-) -> miette::Result<()> {
+/// Runs a path once without and once with its proxies, and writes the requested traces.
+pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::Result<()> {
     fs::create_dir_all(&options.output_directory)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot make {}", options.output_directory.display()))?;
@@ -50,17 +44,7 @@ pub fn run(
         for one in measures {
             let name = format!("{} {case}", path.flows[one.flow].name);
             let of = By::Simulation;
-            let record = Record::of(&path.name, &name, one.quantity, of, one.value);
-            let notes: Vec<String> = replaced
-                .note(one.flow, proxies)
-                .into_iter()
-                .chain(one.note.map(str::to_owned))
-                .collect();
-            records.push(if notes.is_empty() {
-                record
-            } else {
-                record.with_note(notes.join("; "))
-            });
+            records.push(Record::of(&path.name, &name, one.quantity, of, one.value));
         }
         for (number, (tables, bursts)) in ended.into_iter().enumerate() {
             let (trace, capture) = tables.unwrap_or_default();

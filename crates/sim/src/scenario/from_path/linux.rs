@@ -17,7 +17,7 @@ const RECEIVE_WINDOW: u64 = 3 << 20;
 const SEND_BUFFER: u64 = 4 << 20;
 /// Size of a packet at the network layer, in bytes.
 const PACKET: u32 = 1500;
-const KNOWN: &str = "cubic and reno";
+const KNOWN: &str = "cubic, reno and bbr";
 /// The window that Linux advertises at first, in bytes.
 const FIRST_WINDOW: u64 = 65_535;
 /// Number of time-outs in a row after which Linux gives up (`tcp_retries2`).
@@ -142,9 +142,10 @@ fn sender(
     initial_window: Option<u32>,
 ) -> Result<SenderConfiguration, ScenarioError> {
     let variant = match congestion_control {
-        // "auto" starts with CUBIC, and keeps it if the policy chooses BBR.
+        // "auto" starts with CUBIC until the policy chooses BBR.
         None | Some("cubic" | "auto") => Variant::Cubic,
         Some("reno") => Variant::Sack,
+        Some("bbr") => Variant::Bbr,
         Some(name) => {
             return Err(ScenarioError::CongestionControl {
                 place: place.to_owned(),

@@ -48,6 +48,10 @@ impl Sender {
         self.configuration.segment_size = kept;
         self.configuration.segment_ceiling = Some(kept);
         self.cwnd = u64::from(kept) * u64::from(self.configuration.initial_window);
+        if self.is_bbr() {
+            self.lose_everything();
+            return;
+        }
         self.next = self.unacknowledged;
         self.resend = None;
         self.recovering = false;

@@ -5,9 +5,15 @@
 //! limits sending). The variants differ in their reaction to duplicate ACKs and in recovery; each
 //! has a file: `tahoe`, `reno`, `new_reno`, `sack`. `cubic` has SACK's recovery, and its own growth
 //! of cwnd.
+//!
+//! BBR needs more of each segment than cwnd and sequence numbers. `tracker` holds it: `segments` (what
+//! is in flight), `delivery_rate`, `timing` (the round trip of every ACK). The model is `bbr`; `rack`
+//! is its loss recovery, `paced` sends.
 
+mod bbr;
 mod cubic;
 mod decision;
+mod delivery_rate;
 mod duplicate_start;
 mod getters;
 mod growth;
@@ -15,13 +21,18 @@ mod hystart;
 mod limits;
 mod loss;
 mod new_reno;
+mod paced;
+mod rack;
 mod reno;
 mod round_trip;
 mod sack;
 mod sample;
+mod segments;
 mod tahoe;
 #[cfg(test)]
 mod tests;
+mod timing;
+mod tracker;
 mod transmit;
 mod window_scale;
 
@@ -35,6 +46,7 @@ use hystart::HyStart;
 use limits::Limits;
 use round_trip::RoundTrip;
 use sack::Scoreboard;
+use tracker::Tracker;
 use window_scale::WindowStretch;
 
 /// The third duplicate ACK means that a segment was lost (RFC 5681: `DupThresh`).
@@ -98,6 +110,8 @@ pub struct Sender {
     timers: Timers<{ Timer::Retransmission as usize }, 3>,
     counters: SenderCounters,
     limits: Limits,
+    /// What BBR needs to know of every segment; `None` if BBR is not used.
+    tracker: Option<Box<Tracker>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +192,7 @@ impl Sender {
             timers: Timers::new(),
             counters: SenderCounters::default(),
             limits: Limits::default(),
+            tracker: (configuration.variant == Variant::Bbr).then(Self::own_tracker),
             configuration,
         }
     }
@@ -203,6 +218,9 @@ impl Sender {
 
     /// The application writes `bytes` more; `u64::MAX` means without end.
     pub fn handle_write(&mut self, bytes: u64) {
+        if self.tracker.is_some() {
+            self.track_write();
+        }
         self.written = self.written.saturating_add(bytes);
     }
 
@@ -230,7 +248,17 @@ impl Sender {
             Phase::Open if self.window_stretch.is_none() => self.learn_window(ack.window_edge),
             Phase::Open => self.learn_stretched_window(ack),
         };
-        let news = self.is_selective() && self.scoreboard.update(self.unacknowledged, ack);
+        let news = if self.tracker.is_some() {
+            let tracked = self.track_acknowledgement(now, ack);
+            if self.is_bbr() {
+                self.react(now, ack, &tracked);
+                self.check_invariants();
+                return;
+            }
+            tracked.news
+        } else {
+            self.is_selective() && self.scoreboard.update(self.unacknowledged, ack)
+        };
         if ack.number > self.unacknowledged && ack.number <= self.highest {
             self.advance(now, ack.number);
         } else if ack.number == self.unacknowledged && self.unacknowledged < self.highest {
@@ -258,6 +286,7 @@ impl Sender {
                 self.timeouts_in_row.0 += 1;
                 self.round_trip.back_off();
             }
+            Some(Timer::Retransmission) if self.is_bbr() => self.tracked_timeout(now),
             Some(Timer::Retransmission) => self.time_out(now),
             Some(Timer::Persist) => {
                 self.probe = true;
@@ -311,7 +340,7 @@ impl Sender {
     }
 
     const fn is_selective(&self) -> bool {
-        matches!(self.configuration.variant, Variant::Sack | Variant::Cubic)
+        self.configuration.variant.is_selective()
     }
 
     fn establish(&mut self, now: Time) {
@@ -324,6 +353,9 @@ impl Sender {
             self.round_trip.cancel();
         } else {
             self.round_trip.acknowledge(now, 0);
+        }
+        if self.tracker.is_some() {
+            self.begin_tracking(now);
         }
     }
 
@@ -358,7 +390,7 @@ impl Sender {
                 // Tahoe has no recovery.
                 Variant::Tahoe | Variant::Reno => self.reno_advance(),
                 Variant::NewReno => self.new_reno_advance(acknowledged),
-                Variant::Sack | Variant::Cubic => self.sack_advance(),
+                Variant::Sack | Variant::Cubic | Variant::Bbr => self.sack_advance(),
             };
         } else {
             if self.is_selective() {
@@ -384,7 +416,7 @@ impl Sender {
         match self.configuration.variant {
             Variant::Tahoe => self.tahoe_duplicate(now),
             Variant::Reno | Variant::NewReno => self.reno_duplicate(now),
-            Variant::Sack | Variant::Cubic => self.sack_duplicate(now),
+            Variant::Sack | Variant::Cubic | Variant::Bbr => self.sack_duplicate(now),
         }
     }
 
@@ -408,5 +440,9 @@ impl Sender {
         debug_assert!(self.recover.is_none_or(|recover| recover <= self.highest));
         self.scoreboard
             .check_invariants(self.unacknowledged, self.highest);
+        if let Some(tracker) = &self.tracker {
+            let segments = &tracker.segments;
+            segments.check_invariants(self.unacknowledged, self.highest);
+        }
     }
 }

@@ -86,6 +86,19 @@ impl RoundTrip {
         }
     }
 
+    /// Another estimator has a measurement: its smoothed and shortest round trip, and its time-out.
+    pub(super) fn replace(
+        &mut self,
+        smoothed: TimeSpan,
+        timeout: TimeSpan,
+        least: Option<TimeSpan>,
+    ) {
+        self.smoothed = Some((smoothed, timeout - smoothed));
+        self.timeout = timeout.max(self.minimum_timeout).min(self.maximum_timeout);
+        self.least = least;
+        self.doubled = 0;
+    }
+
     /// RFC 6298 §5.5.
     pub(super) fn back_off(&mut self) {
         if self.timeout() < self.maximum_timeout {

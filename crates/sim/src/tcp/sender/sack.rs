@@ -29,6 +29,31 @@ impl Scoreboard {
         news
     }
 
+    /// The parts from `start` to `end` that are not known to have arrived.
+    pub(super) fn missing_in(&self, start: u64, end: u64) -> Vec<Range> {
+        let mut missing = Vec::new();
+        let mut from = self.skip(start);
+        while from < end {
+            let to = self.next_start(from).unwrap_or(end).min(end);
+            missing.push(Range {
+                start: from,
+                end: to,
+            });
+            from = self.skip(to);
+        }
+        missing
+    }
+
+    /// Adds a block. Returns whether it has new information.
+    pub(super) fn insert(&mut self, start: u64, end: u64) -> bool {
+        self.sacked.insert(start, end)
+    }
+
+    /// The range that contains `piece`, which has arrived.
+    pub(super) fn range_of(&self, piece: Range) -> Range {
+        self.sacked.find(piece.start).unwrap_or(piece)
+    }
+
     pub(super) fn remove_below(&mut self, number: u64) {
         if !self.sacked.is_empty() {
             self.sacked.remove_below(number);
@@ -59,7 +84,7 @@ impl Scoreboard {
 
     /// `IsLost`: gaps below this number are lost, because enough has arrived above them: three
     /// ranges, or more than two segments.
-    fn lost_below(&self, segment: u64) -> u64 {
+    pub(super) fn lost_below(&self, segment: u64) -> u64 {
         let mut bytes = 0;
         for (count, range) in (1..).zip(self.sacked.as_slice().iter().rev()) {
             bytes += range.length();
@@ -84,6 +109,11 @@ impl Scoreboard {
             .zip(ends)
             .filter(|(start, end)| start < end)
             .map(|(start, end)| Range { start, end })
+    }
+
+    /// The end of the data that was retransmitted in this recovery.
+    pub(super) const fn resent_below(&self) -> u64 {
+        self.resent
     }
 
     /// `SetPipe`.

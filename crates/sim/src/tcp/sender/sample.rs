@@ -1,7 +1,7 @@
 //! A sender's state as a real socket's `TCP_INFO` would show it.
 
 use midspan_policy::LegSample;
-use midspan_units::{ByteSize, Time};
+use midspan_units::{BitRate, ByteSize, Time};
 
 use super::Sender;
 
@@ -16,8 +16,8 @@ impl Sender {
         LegSample {
             round_trip_time: self.round_trip_time(),
             minimum_round_trip_time: self.least_round_trip_time(),
-            delivery_rate: self.round_trip.delivery_rate(),
-            pacing_rate: self.configuration.pacing_rate,
+            delivery_rate: self.delivery_rate(),
+            pacing_rate: self.pacing_rate(),
             segment_size: self.configuration.segment_size,
             congestion_window: segments(self.cwnd),
             slow_start_threshold: self.ssthresh().map(segments),
@@ -34,5 +34,21 @@ impl Sender {
             limited: self.limited_times(now),
             ..LegSample::default()
         }
+    }
+
+    fn delivery_rate(&self) -> Option<BitRate> {
+        if !self.is_bbr() {
+            return self.round_trip.delivery_rate();
+        }
+        let (segments, span) = self.tracker.as_ref()?.rate.newest()?;
+        BitRate::from_transfer(segments.saturating_mul(self.segment_size()), span)
+    }
+
+    fn pacing_rate(&self) -> Option<BitRate> {
+        if !self.is_bbr() {
+            return self.configuration.pacing_rate;
+        }
+        let bbr = self.tracker.as_ref()?.bbr.as_ref()?;
+        BitRate::from_bits_per_second(bbr.pacing_rate().saturating_mul(8))
     }
 }

@@ -14,6 +14,9 @@ impl Sender {
             Phase::Synchronise => return Some(self.synchronise(now)),
             Phase::Closed | Phase::Synchronised => return None,
         }
+        if self.is_bbr() {
+            return self.next_tracked(now);
+        }
         if self.is_held_by_pacing(now) {
             return None;
         }
@@ -125,7 +128,7 @@ impl Sender {
     }
 
     /// If nothing is in flight and the window is zero, only a probe can detect that it opens again.
-    fn guard_closed_window(&mut self, now: Time) {
+    pub(super) fn guard_closed_window(&mut self, now: Time) {
         let idle = self.unacknowledged == self.highest;
         let waiting = self.written > self.next && idle;
         if waiting && !self.probe && !self.timers.is_running(Timer::Persist) {
@@ -135,7 +138,7 @@ impl Sender {
     }
 
     #[inline]
-    fn send_probe(&mut self, now: Time) -> Data {
+    pub(super) fn send_probe(&mut self, now: Time) -> Data {
         self.probe = false;
         self.counters.probes += 1;
         self.timers
@@ -181,6 +184,9 @@ impl Sender {
         let end = sequence + length;
         if self.configuration.duplicate_start.is_some() {
             self.begin_cut(sequence, length);
+        }
+        if self.tracker.is_some() {
+            self.track_sent(now, sequence, length);
         }
         self.counters.segments += 1;
         if sequence < self.highest {

@@ -1,0 +1,335 @@
+//! What a sender tracks of every segment, for BBR and for its loss recovery.
+//!
+//! A sender with BBR has a tracker from the start. A sender whose congestion control may change
+//! while data flows has one too: it only watches, so that BBR begins with deliveries and round trips
+//! that are already known, as in Linux, where every socket measures them.
+
+use midspan_link::Stream;
+use midspan_units::{Time, TimeSpan};
+
+use super::Sender;
+use super::bbr::{Bbr, LossState};
+use super::delivery_rate::{DeliveryRate, NewestDelivered, RateSample};
+use super::segments::{Segment, Segments};
+use super::timing::Timing;
+use crate::packet::Acknowledgement;
+use crate::random::stream_for;
+
+/// The tracked state of a sender.
+#[derive(Debug, Clone)]
+pub(super) struct Tracker {
+    pub(super) segments: Segments,
+    pub(super) rate: DeliveryRate,
+    pub(super) timing: Timing,
+    pub(super) rack: Rack,
+    pub(super) recovery: Recovery,
+    pub(super) pace: Pace,
+    /// BBR, once the connection is open and if it is the congestion control.
+    pub(super) bbr: Option<Bbr>,
+    /// The largest end of a delivered segment.
+    highest_delivered: u64,
+    stream: Stream,
+}
+
+/// The state of loss detection by time (RFC 8985: RACK).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rack {
+    /// When the segment was sent that was sent last among the delivered ones, and its end.
+    pub(super) sent: (Time, u64),
+    /// Its round trip.
+    pub(super) round_trip: TimeSpan,
+    /// Something was delivered since losses were last looked for.
+    pub(super) advanced: bool,
+    /// A segment has overtaken another on the path.
+    pub(super) reordering_seen: bool,
+}
+
+/// The state of loss recovery.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Recovery {
+    pub(super) state: LossState,
+    /// Recovery ends when everything before this is acknowledged.
+    pub(super) end: u64,
+    /// After a time-out, until it is clear that it was not spurious (RFC 5682: F-RTO).
+    pub(super) may_be_spurious: bool,
+    /// The end of the data at the time of the last probe for a lost tail, until acknowledged.
+    pub(super) probe: Option<u64>,
+    /// What the retransmission timer waits for.
+    pub(super) pending: Pending,
+    /// What leaves next, whatever cwnd and the pacing rate.
+    pub(super) forced: Option<Forced>,
+    /// Time-outs since data was last newly acknowledged.
+    pub(super) timeouts: u32,
+}
+
+/// Why the retransmission timer runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) enum Pending {
+    #[default]
+    Timeout,
+    /// Segments may only be late (RFC 8985 §6.2).
+    Reordering,
+    /// Nothing may be left in flight that would show a loss (RFC 8985 §7: tail loss probe).
+    Probe,
+}
+
+/// A segment that leaves at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forced {
+    /// The first unacknowledged one, after a time-out.
+    First,
+    /// A probe for a lost tail.
+    Probe,
+}
+
+/// Pacing inside TCP (Linux: `tcp_update_skb_after_send`).
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Pace {
+    /// When the next burst may leave.
+    pub(super) release: Time,
+    /// Time that was lost because the last burst left late.
+    pub(super) credit: TimeSpan,
+    /// Segments that may still leave in this burst, when it leaves, and where its data continues.
+    pub(super) left: u64,
+    pub(super) burst: (Time, u64),
+}
+
+/// What an ACK has shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tracked {
+    /// It has new information about data beyond a gap.
+    pub(super) news: bool,
+    /// Segments that it newly acknowledges.
+    pub(super) delivered: u64,
+    /// Segments that were acknowledged without a gap.
+    pub(super) in_order: u64,
+    pub(super) prior_in_flight: u64,
+    pub(super) prior_lost: u64,
+    pub(super) sample: Option<RateSample>,
+    /// The round trip of its newest segment.
+    pub(super) round_trip: Option<TimeSpan>,
+    /// The receiver may have held it back.
+    pub(super) is_delayed: bool,
+    /// Data that was never sent again has arrived, and was sent before the last loss.
+    pub(super) original_arrived: bool,
+    /// The first unacknowledged segment was sent again too short a time ago to be acknowledged.
+    pub(super) answers_original: bool,
+    /// A round trip was measured on data that was sent after the first unacknowledged segment.
+    pub(super) is_later_than_first: bool,
+}
+
+/// Times of the segments that an ACK delivers and that were sent once.
+#[derive(Debug, Clone, Copy, Default)]
+struct Times {
+    first_in_order: Option<Time>,
+    last_in_order: Option<Time>,
+    first_selective: Option<Time>,
+    last_selective: Option<Time>,
+    resent_in_order: bool,
+}
+
+impl Tracker {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self {
+            segments: Segments::default(),
+            rate: DeliveryRate::default(),
+            timing: Timing::default(),
+            rack: Rack::default(),
+            recovery: Recovery::default(),
+            pace: Pace::default(),
+            bbr: None,
+            highest_delivered: 0,
+            stream,
+        }
+    }
+
+    /// The stream that draws the phases of BBR.
+    pub(super) fn stream(&self) -> Stream {
+        self.stream.clone()
+    }
+
+    fn deliver(
+        &mut self,
+        now: Time,
+        segment: &Segment,
+        (newest, tracked): (&mut NewestDelivered, &mut Tracked),
+    ) {
+        self.rate
+            .handle_delivered(&segment.snapshot, segment.end, newest);
+        tracked.delivered += 1;
+        let sent = segment.snapshot.sent();
+        let round_trip = now.since(sent);
+        let shortest = self.timing.shortest().unwrap_or_default();
+        // The ACK of a segment that was sent twice may be that of its first sending.
+        if !segment.was_resent || round_trip >= shortest {
+            self.rack.advanced = true;
+            self.rack.round_trip = round_trip;
+            self.rack.sent = self.rack.sent.max((sent, segment.end));
+        }
+        if !segment.was_resent {
+            self.rack.reordering_seen |= segment.end < self.highest_delivered;
+            tracked.original_arrived |= segment.end <= self.recovery.end;
+        }
+        self.highest_delivered = self.highest_delivered.max(segment.end);
+    }
+}
+
+impl Sender {
+    /// The congestion control may change to BBR while data flows: `stream` will draw the phases of
+    /// its cycle. Has an effect before anything is sent. A sender that begins with BBR needs this
+    /// call only if several senders must draw different phases.
+    pub(crate) fn track(&mut self, stream: Stream) {
+        match &mut self.tracker {
+            Some(tracker) => tracker.stream = stream,
+            None if self.highest == 0 => self.tracker = Some(Box::new(Tracker::new(stream))),
+            None => {}
+        }
+    }
+
+    /// The tracker of a sender that begins with BBR.
+    pub(super) fn own_tracker() -> Box<Tracker> {
+        Box::new(Tracker::new(stream_for(0, "gain cycle", "")))
+    }
+
+    /// A segment is about to be sent.
+    #[inline(never)]
+    pub(super) fn track_sent(&mut self, now: Time, sequence: u64, length: u64) {
+        let (highest, end) = (self.highest, sequence + length);
+        let Some(tracker) = &mut self.tracker else {
+            return;
+        };
+        let snapshot = tracker.rate.handle_sent(now, tracker.segments.count() == 0);
+        if sequence < highest {
+            tracker
+                .segments
+                .resend(sequence, end.min(highest), snapshot);
+        }
+        if end > highest {
+            tracker.segments.push(sequence.max(highest), end, snapshot);
+        }
+    }
+
+    /// An ACK has arrived: finds the segments that it delivers.
+    #[inline(never)]
+    pub(super) fn track_acknowledgement(&mut self, now: Time, ack: &Acknowledgement) -> Tracked {
+        let (unacknowledged, next) = (self.unacknowledged, self.next);
+        let is_selective = self.is_selective();
+        let Some(tracker) = &mut self.tracker else {
+            return Tracked::default();
+        };
+        let mut tracked = Tracked {
+            prior_in_flight: tracker.segments.in_flight(),
+            prior_lost: tracker.segments.total_lost(),
+            ..Tracked::default()
+        };
+        let mut newest = NewestDelivered::default();
+        let mut times = Times::default();
+        let mut delivered: Vec<Segment> = Vec::new();
+        if is_selective {
+            for block in ack.blocks.as_slice() {
+                let start = (ack.number + u64::from(block.start)).max(unacknowledged);
+                let end = ack.number + u64::from(block.end);
+                let pieces = self.scoreboard.missing_in(start, end);
+                tracked.news |= self.scoreboard.insert(start, end);
+                for piece in pieces {
+                    let whole = self.scoreboard.range_of(piece);
+                    tracker
+                        .segments
+                        .arrive(piece, whole, |segment| delivered.push(*segment));
+                }
+            }
+        }
+        for segment in delivered.drain(..) {
+            if !segment.was_resent {
+                let sent = segment.snapshot.sent();
+                times.first_selective = Some(times.first_selective.map_or(sent, |at| at.min(sent)));
+                times.last_selective = times.last_selective.max(Some(sent));
+            }
+            tracker.deliver(now, &segment, (&mut newest, &mut tracked));
+        }
+        let had_arrived = tracker.segments.arrived() > 0;
+        if ack.number > unacknowledged && ack.number <= self.highest {
+            let shortest = tracker.timing.shortest().unwrap_or_default();
+            let mut gone: Vec<(Segment, bool)> = Vec::new();
+            tracker.segments.acknowledge(ack.number, |one| {
+                gone.push((one.segment, one.before));
+            });
+            tracked.in_order = gone.len() as u64;
+            for (index, (segment, before)) in gone.into_iter().enumerate() {
+                let sent = segment.snapshot.sent();
+                if index == 0 && segment.was_resent && !before {
+                    tracked.answers_original = now.since(sent) < shortest;
+                }
+                if segment.was_resent {
+                    times.resent_in_order = true;
+                } else if !before {
+                    times.first_in_order = times.first_in_order.or(Some(sent));
+                    times.last_in_order = Some(sent);
+                }
+                if !before {
+                    tracker.deliver(now, &segment, (&mut newest, &mut tracked));
+                }
+            }
+        }
+        tracked.is_delayed = tracked.in_order == 1
+            && tracked.delivered == 1
+            && !had_arrived
+            && tracker.recovery.state == LossState::Open;
+        let floor = self.configuration.minimum_timeout;
+        let acknowledged = unacknowledged.max(ack.number);
+        tracked.measure_round_trip(now, &times, tracker, (floor, acknowledged, next));
+        tracked.sample = tracker.rate.sample(now, newest, tracker.timing.shortest());
+        tracked
+    }
+
+    /// The application is about to write: if it has not kept the sender busy, samples do not show
+    /// what the path can carry (Linux: `tcp_rate_check_app_limited`).
+    #[inline(never)]
+    pub(super) fn track_write(&mut self) {
+        let segment = self.segment_size();
+        let has_room = self.written - self.next < segment;
+        let window = self.cwnd / segment;
+        if let Some(tracker) = &mut self.tracker
+            && has_room
+            && tracker.segments.in_flight() < window
+            && !tracker.segments.has_to_resend()
+        {
+            let in_flight = tracker.segments.in_flight();
+            tracker.rate.limit_by_application(in_flight);
+        }
+    }
+}
+
+impl Tracked {
+    /// As `tcp_clean_rtx_queue` in Linux: the estimator gets the round trip of the oldest segment,
+    /// BBR that of the newest. A segment that was sent again counts for neither.
+    fn measure_round_trip(
+        &mut self,
+        now: Time,
+        times: &Times,
+        tracker: &mut Tracker,
+        (floor, acknowledged, next): (TimeSpan, u64, u64),
+    ) {
+        let since = |at: Time| now.since(at);
+        let in_order = times.first_in_order.filter(|_| !times.resent_in_order);
+        let mut newest = times
+            .last_in_order
+            .filter(|_| !times.resent_in_order)
+            .map(since);
+        if times.last_selective.is_some() {
+            newest = times.last_selective.map(since);
+        }
+        let Some(oldest) = in_order.or(times.first_selective).map(since) else {
+            return;
+        };
+        self.round_trip = newest;
+        if let Some(newest) = newest {
+            tracker.timing.note_shortest(newest);
+        }
+        tracker.timing.measure(oldest, floor, (acknowledged, next));
+        self.is_later_than_first = tracker
+            .segments
+            .first_sent()
+            .is_some_and(|sent| oldest > since(sent));
+    }
+}

@@ -56,6 +56,9 @@ pub enum FlowResult {
     Bulk {
         /// Goodput at the receiver in bit/s.
         goodput: f64,
+        /// The median of the sender's smoothed round trip after each second; `None` if the server
+        /// sends, because only the client reports it.
+        round_trip: Option<TimeSpan>,
     },
     /// Requests and responses in turn.
     RequestResponse {
@@ -69,7 +72,7 @@ impl FlowMeasurement {
     #[must_use]
     pub fn goodput(&self, flow: &Flow) -> Option<f64> {
         match &self.result {
-            FlowResult::Bulk { goodput } => Some(*goodput),
+            FlowResult::Bulk { goodput, .. } => Some(*goodput),
             FlowResult::File { completion, .. } | FlowResult::Page { completion } => {
                 let size = flow.workload.total_size()?;
                 let rate = BitRate::from_transfer(size.bytes(), *completion)?;

@@ -310,22 +310,14 @@ impl<'a> Lab<'a> {
             Workload::RequestResponse { count, size } => FlowResult::RequestResponse {
                 times: curl::request_response(client, web, size.bytes(), count, limit)?,
             },
-            Workload::BulkDownload { duration } => FlowResult::Bulk {
-                goodput: iperf3::transfer(
-                    client,
-                    bulk,
-                    iperf3::Direction::Download,
-                    duration.into(),
-                )?,
-            },
-            Workload::BulkUpload { duration } => FlowResult::Bulk {
-                goodput: iperf3::transfer(
-                    client,
-                    bulk,
-                    iperf3::Direction::Upload,
-                    duration.into(),
-                )?,
-            },
+            Workload::BulkDownload { duration } => {
+                let direction = iperf3::Direction::Download;
+                iperf3::transfer(client, bulk, direction, duration.into())?
+            }
+            Workload::BulkUpload { duration } => {
+                let direction = iperf3::Direction::Upload;
+                iperf3::transfer(client, bulk, direction, duration.into())?
+            }
         })
     }
 

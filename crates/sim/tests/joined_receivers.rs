@@ -17,7 +17,12 @@ type Kind = (Variant, WindowGrowth, bool, bool, bool, u64, Option<bool>);
 
 fn kind() -> impl Strategy<Value = Kind> {
     (
-        prop::sample::select(vec![Variant::Tahoe, Variant::NewReno, Variant::Cubic]),
+        prop::sample::select(vec![
+            Variant::Tahoe,
+            Variant::NewReno,
+            Variant::Cubic,
+            Variant::Bbr,
+        ]),
         prop_oneof![
             Just(WindowGrowth::Fixed),
             Just(WindowGrowth::Linux24),

@@ -60,6 +60,7 @@ fn sender() -> impl Strategy<Value = SenderConfiguration> {
             Variant::NewReno,
             Variant::Sack,
             Variant::Cubic,
+            Variant::Bbr,
         ]),
         100_u32..2000,
         1_u32..20,

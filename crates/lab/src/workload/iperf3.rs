@@ -6,11 +6,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_records::statistics::quantile;
 use midspan_testbed::program::{Launch, Program as Running};
+use midspan_units::TimeSpan;
 use serde::Deserialize;
 
 use super::wait_until_listening;
-use crate::LabError;
+use crate::{FlowResult, LabError};
 use crate::programs::Program;
 
 /// The port of iperf3's server.
@@ -54,7 +56,22 @@ impl BulkServer {
 #[derive(Debug, Deserialize)]
 struct Report {
     error: Option<String>,
+    #[serde(default)]
+    intervals: Vec<Interval>,
     end: Option<End>,
+}
+
+/// The report of each second.
+#[derive(Debug, Deserialize)]
+struct Interval {
+    #[serde(default)]
+    streams: Vec<Stream>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Stream {
+    /// The smoothed round trip in microseconds; only of a sender.
+    rtt: Option<f64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,13 +84,13 @@ struct Sum {
     bits_per_second: f64,
 }
 
-/// Transfers data for `duration`; returns the goodput in bit/s at the receiver.
+/// Transfers data for `duration`.
 pub fn transfer(
     client: &NetworkNamespace,
     to: SocketAddr,
     direction: Direction,
     duration: Duration,
-) -> Result<f64, LabError> {
+) -> Result<FlowResult, LabError> {
     let mut command = Program::Iperf3.command()?;
     command
         .args(["--json", "--client", &to.ip().to_string()])
@@ -97,15 +114,59 @@ pub fn transfer(
         return Err(failed(error));
     }
     report
-        .end
-        .and_then(|end| end.sum_received)
-        .map(|sum| sum.bits_per_second)
+        .result()
         .ok_or_else(|| failed("its report has no sum".into()))
+}
+
+impl Report {
+    fn result(&self) -> Option<FlowResult> {
+        let sum = self.end.as_ref()?.sum_received.as_ref()?;
+        let streams = self.intervals.iter().flat_map(|second| &second.streams);
+        let round_trips: Vec<f64> = streams.filter_map(|stream| stream.rtt).collect();
+        // In whole nanoseconds; an impossible value saturates.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let span = |microseconds: f64| TimeSpan::from_nanoseconds((microseconds * 1e3) as u64);
+        Some(FlowResult::Bulk {
+            goodput: sum.bits_per_second,
+            round_trip: quantile(&round_trips, 0.5).filter(|rtt| *rtt > 0.0).map(span),
+        })
+    }
 }
 
 fn failed(reason: String) -> LabError {
     LabError::Program {
         program: "iperf3".into(),
         reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_a_sender_has_round_trips() {
+        let second = |rtt| format!(r#"{{"streams":[{{"bytes":1,"rtt":{rtt}}}]}}"#);
+        let text = format!(
+            r#"{{"intervals":[{},{},{}],"end":{{"sum_received":{{"bits_per_second":5e6}}}}}}"#,
+            second(70_000),
+            second(90_000),
+            second(80_500)
+        );
+        let report: Report = serde_json::from_str(&text).unwrap();
+        let expected = FlowResult::Bulk {
+            goodput: 5e6,
+            round_trip: Some(TimeSpan::from_nanoseconds(80_500_000)),
+        };
+        assert_eq!(report.result(), Some(expected));
+        // A receiver's report has none.
+        let text = r#"{"intervals":[{"streams":[{"bytes":1}]}],
+            "end":{"sum_received":{"bits_per_second":5e6}}}"#;
+        let report: Report = serde_json::from_str(text).unwrap();
+        let round_trip = match report.result() {
+            Some(FlowResult::Bulk { round_trip, .. }) => round_trip,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(round_trip, None);
     }
 }

@@ -301,3 +301,98 @@ impl Segments {
         debug_assert_eq!(self.to_resend.len() as u64, self.lost - self.resent);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::sender::delivery_rate::DeliveryRate;
+    use midspan_units::TimeSpan;
+
+    fn at(milliseconds: u64) -> Time {
+        Time::ZERO + TimeSpan::from_milliseconds(milliseconds)
+    }
+
+    /// Ten segments of 100 bytes, one each millisecond.
+    fn ten() -> (Segments, DeliveryRate) {
+        let (mut segments, mut rate) = (Segments::default(), DeliveryRate::default());
+        for number in 0..10 {
+            let snapshot = rate.handle_sent(at(number), number == 0);
+            segments.push(100 * number, 100 * number + 100, snapshot);
+        }
+        (segments, rate)
+    }
+
+    fn range(start: u64, end: u64) -> Range {
+        Range { start, end }
+    }
+
+    #[test]
+    fn segments_in_flight_are_counted() {
+        let (mut segments, mut rate) = ten();
+        assert_eq!(segments.in_flight(), 10);
+        let block = range(300, 500);
+        segments.arrive(block, block, |_| ());
+        segments.lose(0);
+        segments.lose(100);
+        assert_eq!((segments.in_flight(), segments.total_lost()), (6, 2));
+        assert_eq!(segments.next_to_resend(1000), Some(range(0, 100)));
+        segments.resend(0, 100, rate.handle_sent(at(20), false));
+        assert_eq!(segments.in_flight(), 7);
+        assert_eq!(segments.next_to_resend(1000), Some(range(100, 200)));
+        // Lost again, and then all that is acknowledged is gone.
+        segments.lose(0);
+        assert_eq!((segments.in_flight(), segments.total_lost()), (6, 3));
+        let mut before = 0;
+        segments.acknowledge(500, |one| before += u64::from(one.before));
+        segments.check_invariants(500, 1000);
+        assert_eq!((segments.in_flight(), before), (5, 2));
+        assert!(!segments.has_to_resend() && !segments.has_lost());
+    }
+
+    #[test]
+    fn the_oldest_is_the_one_that_was_sent_first_or_again() {
+        let (mut segments, mut rate) = ten();
+        segments.lose(0);
+        assert_eq!(segments.oldest_under_way().map(|one| one.start), Some(100));
+        segments.resend(0, 100, rate.handle_sent(at(20), false));
+        let rest = range(100, 1000);
+        segments.arrive(rest, rest, |_| ());
+        assert_eq!(segments.oldest_under_way().map(|one| one.start), Some(0));
+        segments.acknowledge(1000, |_| ());
+        assert!(segments.oldest_under_way().is_none());
+        segments.check_invariants(1000, 1000);
+    }
+
+    #[test]
+    fn a_large_segment_is_cut_and_a_part_of_it_acknowledged() {
+        let (mut segments, mut rate) = (Segments::default(), DeliveryRate::default());
+        segments.push(0, 1000, rate.handle_sent(at(0), true));
+        segments.acknowledge(300, |_| ());
+        segments.check_invariants(300, 1000);
+        segments.lose(300);
+        assert_eq!(segments.next_to_resend(400), Some(range(300, 700)));
+        assert_eq!((segments.count(), segments.in_flight()), (2, 0));
+        segments.resend(300, 700, rate.handle_sent(at(5), false));
+        assert_eq!(segments.next_to_resend(400), Some(range(700, 1000)));
+        assert_eq!(segments.last(100), Some(range(900, 1000)));
+        segments.check_invariants(300, 1000);
+        // A part of a segment has not arrived as a whole.
+        let part = range(950, 1000);
+        segments.arrive(part, part, |_| ());
+        assert_eq!(segments.arrived(), 0);
+    }
+
+    #[test]
+    fn after_a_spurious_time_out_nothing_is_lost() {
+        let (mut segments, mut rate) = ten();
+        for number in 0..10 {
+            segments.lose(100 * number);
+        }
+        segments.resend(0, 100, rate.handle_sent(at(50), false));
+        assert_eq!(segments.in_flight(), 1);
+        segments.find_again();
+        segments.check_invariants(0, 1000);
+        assert_eq!(segments.in_flight(), 10);
+        assert_eq!(segments.oldest_under_way().map(|one| one.start), Some(100));
+    }
+}

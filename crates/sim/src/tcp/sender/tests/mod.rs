@@ -3,6 +3,7 @@
 //! Segments have 1,000 bytes and are named by their numbers, from 0; times are in milliseconds.
 
 mod limits;
+mod rack;
 mod recovery;
 mod selective;
 mod slow_start;

@@ -312,11 +312,11 @@ impl<'a> Lab<'a> {
             },
             Workload::BulkDownload { duration } => {
                 let direction = iperf3::Direction::Download;
-                iperf3::transfer(client, bulk, direction, duration.into())?
+                iperf3::transfer(client, bulk, direction, duration.into())?.into()
             }
             Workload::BulkUpload { duration } => {
                 let direction = iperf3::Direction::Upload;
-                iperf3::transfer(client, bulk, direction, duration.into())?
+                iperf3::transfer(client, bulk, direction, duration.into())?.into()
             }
         })
     }

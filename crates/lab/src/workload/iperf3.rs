@@ -52,6 +52,28 @@ impl BulkServer {
     }
 }
 
+/// The result of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Transferred {
+    /// Goodput at the receiver in bit/s.
+    pub goodput: f64,
+    /// The median of the sender's smoothed round trip after each second, if the client sends.
+    pub round_trip: Option<TimeSpan>,
+}
+
+impl From<Transferred> for FlowResult {
+    fn from(transferred: Transferred) -> Self {
+        let Transferred {
+            goodput,
+            round_trip,
+        } = transferred;
+        Self::Bulk {
+            goodput,
+            round_trip,
+        }
+    }
+}
+
 /// The parts of iperf3's report that the lab uses.
 #[derive(Debug, Deserialize)]
 struct Report {
@@ -90,7 +112,7 @@ pub fn transfer(
     to: SocketAddr,
     direction: Direction,
     duration: Duration,
-) -> Result<FlowResult, LabError> {
+) -> Result<Transferred, LabError> {
     let mut command = Program::Iperf3.command()?;
     command
         .args(["--json", "--client", &to.ip().to_string()])
@@ -119,14 +141,14 @@ pub fn transfer(
 }
 
 impl Report {
-    fn result(&self) -> Option<FlowResult> {
+    fn result(&self) -> Option<Transferred> {
         let sum = self.end.as_ref()?.sum_received.as_ref()?;
         let streams = self.intervals.iter().flat_map(|second| &second.streams);
         let round_trips: Vec<f64> = streams.filter_map(|stream| stream.rtt).collect();
         // In whole nanoseconds; an impossible value saturates.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let span = |microseconds: f64| TimeSpan::from_nanoseconds((microseconds * 1e3) as u64);
-        Some(FlowResult::Bulk {
+        Some(Transferred {
             goodput: sum.bits_per_second,
             round_trip: quantile(&round_trips, 0.5).filter(|rtt| *rtt > 0.0).map(span),
         })
@@ -154,7 +176,7 @@ mod tests {
             second(80_500)
         );
         let report: Report = serde_json::from_str(&text).unwrap();
-        let expected = FlowResult::Bulk {
+        let expected = Transferred {
             goodput: 5e6,
             round_trip: Some(TimeSpan::from_nanoseconds(80_500_000)),
         };
@@ -163,10 +185,6 @@ mod tests {
         let text = r#"{"intervals":[{"streams":[{"bytes":1}]}],
             "end":{"sum_received":{"bits_per_second":5e6}}}"#;
         let report: Report = serde_json::from_str(text).unwrap();
-        let round_trip = match report.result() {
-            Some(FlowResult::Bulk { round_trip, .. }) => round_trip,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(round_trip, None);
+        assert_eq!(report.result().unwrap().round_trip, None);
     }
 }

@@ -30,7 +30,8 @@ pub(super) fn check(check: &Check, megabits: u64, seconds: u64) -> Result<Measur
         to,
         iperf3::Direction::Download,
         Duration::from_secs(seconds),
-    )?;
+    )?
+    .goodput;
     let stolen = Ticks::now().stolen_since(ticks);
     let report = hosts.report()?;
     let disturbance = Disturbance::of_link(&report, load, stolen);

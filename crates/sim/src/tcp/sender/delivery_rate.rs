@@ -149,7 +149,7 @@ impl DeliveryRate {
         self.delivered_at
     }
 
-    /// The delivery rate as `TCP_INFO` has it: segments, and the time they took.
+    /// The delivery rate of `TCP_INFO`: segments, and the time they took.
     pub(super) const fn newest(&self) -> Option<(u64, TimeSpan)> {
         self.newest
     }

@@ -29,7 +29,7 @@ impl Sender {
 
     /// A policy has chosen another congestion control for a live socket (Linux: `TCP_CONGESTION`),
     /// by its kernel name. Reno, CUBIC and BBR take effect. But nothing replaces BBR again: Linux
-    /// would go on pacing such a socket, and no policy does this. Needs SACK.
+    /// would continue to pace such a socket, and no policy does this. Needs SACK.
     pub fn handle_congestion_control(&mut self, now: Time, name: &str) {
         let chosen = match name {
             "bbr" => Variant::Bbr,
@@ -80,7 +80,7 @@ impl Sender {
         }
     }
 
-    /// Goes on from the loss recovery of RFC 6675, in which another congestion control has left the
+    /// Continues the loss recovery of RFC 6675 in which another congestion control has left the
     /// sender.
     fn take_over(&mut self, now: Time) {
         let gone_back = self.next < self.highest;
@@ -109,7 +109,7 @@ impl Sender {
         let end = self.recover.unwrap_or_default();
         let highest = self.highest;
         if let Some(tracker) = &mut self.tracker {
-            // Without a tracker before, nothing is known of what is in flight.
+            // Without a tracker before, the segments in flight are not known one by one.
             if tracker.segments.count() == 0 && highest > self.unacknowledged {
                 let snapshot = tracker.rate.handle_sent(now, true);
                 tracker
@@ -246,7 +246,8 @@ impl Sender {
         if recovery.probe.is_some_and(|end| number >= end) {
             recovery.probe = None;
         }
-        if recovery.state == LossState::Open && advanced && !tracked.news {
+        let is_orderly = tracker.segments.arrived() == 0 && !tracker.segments.has_lost();
+        if recovery.state == LossState::Open && advanced && is_orderly {
             return false;
         }
         if recovery.state == LossState::Recovery && number >= recovery.end {
@@ -498,7 +499,7 @@ impl Tracker {
     fn mark_lost(&mut self, now: Time) -> (Option<TimeSpan>, bool) {
         let window = self.reordering_window();
         let mut lost_again = false;
-        while let Some(segment) = self.segments.oldest_under_way() {
+        while let Some(segment) = self.segments.oldest_in_flight() {
             let sent = segment.snapshot.sent();
             if (sent, segment.end) >= self.rack.sent {
                 break;

@@ -190,12 +190,12 @@ impl Segments {
             let place = self.order.partition_point(|entry| entry.0 <= sent);
             self.order.insert(place, (sent, number));
         }
-        self.oldest_under_way();
+        self.oldest_in_flight();
     }
 
     /// The oldest segment in the order of sending that is neither lost nor delivered, and when it
     /// was sent.
-    pub(super) fn oldest_under_way(&mut self) -> Option<Segment> {
+    pub(super) fn oldest_in_flight(&mut self) -> Option<Segment> {
         while let Some((sent, start)) = self.order.front() {
             match self.get(*start) {
                 Some(segment)
@@ -211,7 +211,7 @@ impl Segments {
         None
     }
 
-    /// The segment that begins at `start`, which is under way, is lost.
+    /// The segment that begins at `start`, which is in flight, is lost.
     pub(super) fn lose(&mut self, start: u64) {
         let index = self.sent.partition_point(|segment| segment.start < start);
         if let Some(segment) = self.sent.get_mut(index)
@@ -353,13 +353,13 @@ mod tests {
     fn the_oldest_is_the_one_that_was_sent_first_or_again() {
         let (mut segments, mut rate) = ten();
         segments.lose(0);
-        assert_eq!(segments.oldest_under_way().map(|one| one.start), Some(100));
+        assert_eq!(segments.oldest_in_flight().map(|one| one.start), Some(100));
         segments.resend(0, 100, rate.handle_sent(at(20), false));
         let rest = range(100, 1000);
         segments.arrive(rest, rest, |_| ());
-        assert_eq!(segments.oldest_under_way().map(|one| one.start), Some(0));
+        assert_eq!(segments.oldest_in_flight().map(|one| one.start), Some(0));
         segments.acknowledge(1000, |_| ());
-        assert!(segments.oldest_under_way().is_none());
+        assert!(segments.oldest_in_flight().is_none());
         segments.check_invariants(1000, 1000);
     }
 
@@ -393,6 +393,6 @@ mod tests {
         segments.find_again();
         segments.check_invariants(0, 1000);
         assert_eq!(segments.in_flight(), 10);
-        assert_eq!(segments.oldest_under_way().map(|one| one.start), Some(100));
+        assert_eq!(segments.oldest_in_flight().map(|one| one.start), Some(100));
     }
 }

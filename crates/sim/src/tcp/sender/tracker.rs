@@ -56,7 +56,7 @@ pub(super) struct Recovery {
     pub(super) probe: Option<u64>,
     /// What the retransmission timer waits for.
     pub(super) pending: Pending,
-    /// What leaves next, whatever cwnd and the pacing rate.
+    /// A segment that leaves next, whatever cwnd and the pacing rate.
     pub(super) forced: Option<Forced>,
     /// Time-outs since data was last newly acknowledged.
     pub(super) timeouts: u32,

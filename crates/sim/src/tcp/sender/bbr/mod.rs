@@ -164,7 +164,7 @@ pub(super) struct Acknowledged {
     pub(super) is_delayed: bool,
 }
 
-/// What BBR wants after an ACK.
+/// The reaction of BBR to an ACK.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Reaction {
     /// cwnd.

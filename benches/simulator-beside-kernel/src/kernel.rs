@@ -28,7 +28,11 @@ pub fn run(path: &Path, repetition: u32, seconds: u32) -> Result<Run, Failure> {
     let validity = &measured.validity;
     Ok(Run {
         goodput: *goodput,
-        segments: number(measured.direction(first.link, first.direction).data_segments),
+        segments: number(
+            measured
+                .direction(first.link, first.direction)
+                .data_segments,
+        ),
         again: number(measured.retransmissions),
         round_trip: round_trip.map(midspan_units::TimeSpan::as_seconds),
         void: (!validity.is_valid()).then(|| validity.to_string()),

@@ -127,7 +127,11 @@ fn compare(mut arguments: Arguments) -> Result<bool, Failure> {
     if arguments.json {
         println!("{}", verdict.to_json());
     } else {
-        verdict.print(&arguments.congestion_control, arguments.seconds, arguments.seeds);
+        verdict.print(
+            &arguments.congestion_control,
+            arguments.seconds,
+            arguments.seeds,
+        );
     }
     Ok(verdict.is_met())
 }

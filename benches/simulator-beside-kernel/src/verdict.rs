@@ -4,8 +4,8 @@ use midspan_records::statistics::quantile;
 use midspan_records::{By, Record, Records};
 use midspan_report::{Alignment, Cell as Entry, Table, stdout_width};
 
-use crate::cells::Cell;
 use crate::Run;
+use crate::cells::Cell;
 
 /// Largest differences as a share of the kernel's value.
 const GOODPUT: f64 = 0.1;
@@ -110,7 +110,9 @@ impl Verdict {
                     },
                 )
             };
-            let ratio = line.simulator.zip(line.kernel.filter(|kernel| *kernel > 0.0));
+            let ratio = line
+                .simulator
+                .zip(line.kernel.filter(|kernel| *kernel > 0.0));
             let ratio = ratio.map(|(simulator, kernel)| simulator / kernel);
             let ok = match line.ok {
                 None => "–",

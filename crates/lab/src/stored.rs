@@ -61,7 +61,10 @@ mod tests {
                 },
                 FlowMeasurement {
                     flow: 2,
-                    result: FlowResult::Bulk { goodput: 0.1 + 0.2 },
+                    result: FlowResult::Bulk {
+                        goodput: 0.1 + 0.2,
+                        round_trip: None,
+                    },
                 },
             ],
             links: vec![link],

@@ -12,8 +12,8 @@ use midspan_units::TimeSpan;
 use serde::Deserialize;
 
 use super::wait_until_listening;
-use crate::{FlowResult, LabError};
 use crate::programs::Program;
+use crate::{FlowResult, LabError};
 
 /// The port of iperf3's server.
 pub const PORT: u16 = 5201;
@@ -150,7 +150,9 @@ impl Report {
         let span = |microseconds: f64| TimeSpan::from_nanoseconds((microseconds * 1e3) as u64);
         Some(Transferred {
             goodput: sum.bits_per_second,
-            round_trip: quantile(&round_trips, 0.5).filter(|rtt| *rtt > 0.0).map(span),
+            round_trip: quantile(&round_trips, 0.5)
+                .filter(|rtt| *rtt > 0.0)
+                .map(span),
         })
     }
 }

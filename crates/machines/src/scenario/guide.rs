@@ -74,8 +74,6 @@ pub fn follow(session: &mut Session<'_>) -> Result<Ended, Error> {
     if let Ok(done) = &mut done {
         if done.status == 0 {
             shown.push_str("finding: the gateway guide: every command does what the page shows\n");
-        } else {
-            shown.push_str(&done.printed);
         }
         done.printed = shown;
     }

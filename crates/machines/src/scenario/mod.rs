@@ -98,9 +98,12 @@ impl Session<'_> {
 
     /// Runs a command as an administrator's shell does, without any function.
     pub fn type_in(&mut self, command: &str) -> Result<Ended, Error> {
+        // systemctl waits 90 s for systemd unless told otherwise, and on a slow machine systemd takes
+        // longer to read all units again.
+        let command = format!("export SYSTEMD_BUS_TIMEOUT=15min\n{command}");
         let until = self.until;
         let machine = self.machine()?;
-        Ok(machine.run(command, until.saturating_duration_since(Instant::now())))
+        Ok(machine.run(&command, until.saturating_duration_since(Instant::now())))
     }
 
     /// Begins a script whose end is not waited for.

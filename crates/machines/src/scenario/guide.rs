@@ -23,6 +23,8 @@ const INTERFACES: &str = "# /etc/network/interfaces.d/gateway, then: ";
 /// Lines that fetch and build Midspan: here it is built already, and no connection leaves the
 /// machine. In the last line, only the installation remains.
 const NOT_HERE: [&str; 2] = ["apt-get install --yes git make", "git clone "];
+/// How often a command that asks for it is tried again.
+const TRIES: u32 = 20;
 const BUILD: &str = "cd midspan && make deb && ";
 
 /// Follows the guide to its end, or to the first step that does not do what the guide shows.
@@ -47,7 +49,14 @@ pub fn follow(session: &mut Session<'_>) -> Result<Ended, Error> {
             Step::Commands { place, lines } => {
                 let mut printed = String::new();
                 for line in &lines {
-                    done = session.type_in(&command(&workspace, &place, line))?;
+                    let command = command(&workspace, &place, line);
+                    done = session.type_in(&command)?;
+                    for _ in 0..TRIES {
+                        if !asks_to_try_again(&done) {
+                            break;
+                        }
+                        done = session.type_in(&format!("sleep 5; {command}"))?;
+                    }
                     let Ok(Done { printed: more, .. }) = &done else {
                         break;
                     };
@@ -78,6 +87,11 @@ pub fn follow(session: &mut Session<'_>) -> Result<Ended, Error> {
         done.printed = shown;
     }
     Ok(done)
+}
+
+/// While the rules are being worked on, which takes a slow machine seconds, Midspan refuses a change.
+fn asks_to_try_again(done: &Ended) -> bool {
+    matches!(done, Ok(done) if done.status != 0 && done.printed.contains("try again"))
 }
 
 fn is_good(done: &Ended) -> bool {

@@ -21,12 +21,12 @@ echo 'wrong = true' >>/etc/midspan/midspan.toml
 ! systemctl reload midspan || fail "a wrong file was reloaded"
 intercepts
 finding "systemctl reload" "running sessions continue; a wrong file is refused, and the old one stays"
-midspan bypass on
+wait_until midspan bypass on
 slow_download
 wait_until sh -c "ss -Htn state established '( dport = :80 )' | grep -q . || conntrack -L 2>/dev/null | grep -q ESTABLISHED"
 ! has_leg || fail "bypass on, but intercepted"
 kill "$DOWNLOAD"
-midspan bypass off
+wait_until midspan bypass off
 intercepts
 nft flush ruleset
 wait_until sh -c 'nft list tables | grep -q midspan'

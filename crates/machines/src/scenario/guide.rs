@@ -23,7 +23,7 @@ const INTERFACES: &str = "# /etc/network/interfaces.d/gateway, then: ";
 /// Lines that fetch and build Midspan: here it is built already, and no connection leaves the
 /// machine. In the last line, only the installation remains.
 const NOT_HERE: [&str; 2] = ["apt-get install --yes git make", "git clone "];
-/// How often a command that asks for it is tried again.
+/// How often a command that Midspan refused for the moment is tried again.
 const TRIES: u32 = 20;
 const BUILD: &str = "cd midspan && make deb && ";
 

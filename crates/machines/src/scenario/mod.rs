@@ -98,7 +98,7 @@ impl Session<'_> {
 
     /// Runs a command as an administrator's shell does, without any function.
     pub fn type_in(&mut self, command: &str) -> Result<Ended, Error> {
-        // systemctl waits 90 s for systemd unless told otherwise, and on a slow machine systemd takes
+        // systemctl waits 90 s for systemd by default, and on a slow machine systemd takes
         // longer to read all units again.
         let command = format!("export SYSTEMD_BUS_TIMEOUT=15min\n{command}");
         let until = self.until;

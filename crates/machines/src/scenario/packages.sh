@@ -48,7 +48,7 @@ finding "an upgrade while the file is wrong" "reports it; the old process contin
 install_package "$new"
 intercepts
 
-midspan bypass on 192.0.2.1
+wait_until midspan bypass on 192.0.2.1
 apt-get remove --yes midspan >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"
 ! systemctl is-active midspan || fail "active after apt-get remove"
 wait_until nothing_left

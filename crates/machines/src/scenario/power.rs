@@ -16,7 +16,7 @@ const CHECK: &str = "network
     wait_until systemctl is-active midspan
     midspan status
     if journalctl --boot --unit midspan --no-pager | grep --ignore-case 'error'; then fail 'an error'; fi
-    midspan bypass off
+    wait_until midspan bypass off
     intercepts
     download
     sync";

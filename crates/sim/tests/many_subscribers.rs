@@ -12,15 +12,16 @@ use midspan_sim::{Scenario, Simulation};
 const DOWNLOADS: usize = 20;
 const BYTES: u64 = 5_000_000;
 
-/// Twenty downloads, and one dialogue that begins after they have filled the link.
-fn text(policy: &str) -> String {
+/// Twenty downloads, and one dialogue that begins after they have filled the link. `proxy` are the
+/// keys of the proxy.
+fn text(proxy: &str) -> String {
     let mut text = format!(
         r#"
 [[host]]
 name = "client"
 [[proxy]]
 name = "gateway"
-policy = "{policy}"
+{proxy}
 [[host]]
 name = "server"
 congestion_control = "cubic"
@@ -76,8 +77,8 @@ struct Measured {
     all: f64,
 }
 
-fn run(policy: &str) -> Measured {
-    let path = Path::read(&Source::new("subscribers", text(policy))).unwrap();
+fn run(proxy: &str) -> Measured {
+    let path = Path::read(&Source::new("subscribers", text(proxy))).unwrap();
     let made = Scenario::from_path(&path, true).unwrap();
     assert_eq!(made.len(), 1);
     let results = Simulation::new(&made[0].scenario).unwrap().run();
@@ -110,8 +111,15 @@ fn run(policy: &str) -> Measured {
 
 #[test]
 fn sessions_that_share_a_link_leave_its_queue_short_and_the_link_busy() {
-    let (alone, shared) = (run("configured"), run("auto"));
-    for (name, it) in [("configured", &alone), ("auto", &shared)] {
+    let alone = run("policy = \"configured\"");
+    let shared = run("policy = \"auto\"");
+    let cubic = run("policy = \"auto\"\nclient_leg = { congestion_control = \"cubic\" }");
+    let all = [
+        ("configured", &alone),
+        ("auto", &shared),
+        ("auto, cubic", &cubic),
+    ];
+    for (name, it) in all {
         let Measured {
             answer,
             fairness,
@@ -119,7 +127,11 @@ fn sessions_that_share_a_link_leave_its_queue_short_and_the_link_busy() {
         } = it;
         println!("{name}: answer {answer:.3} s, Jain's index {fairness:.3}, all in {all:.1} s");
     }
-    assert!(shared.answer < alone.answer);
-    assert!(shared.fairness >= 0.9);
-    assert!(shared.all < 1.05 * alone.all);
+    for it in [&shared, &cubic] {
+        assert!(it.answer < alone.answer);
+        assert!(it.all < 1.05 * alone.all);
+    }
+    // Sessions that have changed to BBR get more than those that have not.
+    assert!(cubic.fairness >= 0.9);
+    assert!(shared.fairness >= 0.8);
 }

@@ -480,6 +480,19 @@ fn leg_metrics(settings: &LegSettings) -> RouteMetrics {
     }
 }
 
+impl From<iperf3::Transferred> for FlowResult {
+    fn from(transferred: iperf3::Transferred) -> Self {
+        let iperf3::Transferred {
+            goodput,
+            round_trip,
+        } = transferred;
+        Self::Bulk {
+            goodput,
+            round_trip,
+        }
+    }
+}
+
 impl From<curl::Transferred> for FlowResult {
     fn from(transferred: curl::Transferred) -> Self {
         Self::File {

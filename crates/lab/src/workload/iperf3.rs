@@ -12,8 +12,8 @@ use midspan_units::TimeSpan;
 use serde::Deserialize;
 
 use super::wait_until_listening;
+use crate::LabError;
 use crate::programs::Program;
-use crate::{FlowResult, LabError};
 
 /// The port of iperf3's server.
 pub const PORT: u16 = 5201;
@@ -59,19 +59,6 @@ pub struct Transferred {
     pub goodput: f64,
     /// The median of the sender's smoothed round trip after each second, if the client sends.
     pub round_trip: Option<TimeSpan>,
-}
-
-impl From<Transferred> for FlowResult {
-    fn from(transferred: Transferred) -> Self {
-        let Transferred {
-            goodput,
-            round_trip,
-        } = transferred;
-        Self::Bulk {
-            goodput,
-            round_trip,
-        }
-    }
 }
 
 /// The parts of iperf3's report that the lab uses.

@@ -82,6 +82,7 @@ pub(super) fn last_words(
     session.record.note_sample(&sample);
     if let Some(leg) = &mut session.narrow {
         leg.end(&sample.client, now, counters);
+        sample.ahead = leg.ahead_record();
     }
     let ending = session.record.note_end(closed);
     let ended = Ended::is_wanted().then(|| {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::prefix::host_prefix;
 
@@ -43,6 +43,8 @@ pub struct AheadRecord {
     pub sent: u32,
     /// Segments sent again.
     pub lost: u32,
+    /// The highest rate at which ACKs arrived for longer than a moment.
+    pub rate: Option<BitRate>,
 }
 
 /// What is known of one client.
@@ -123,7 +125,7 @@ impl AheadHistories {
 
     /// A session with this client has ended.
     pub fn note(&mut self, now: Time, client: IpAddr, record: &AheadRecord) {
-        if *record == AheadRecord::default() {
+        if !record.is_taken && !record.has_failed && record.sent == 0 {
             return;
         }
         let mut history = self.of(now, client);
@@ -162,12 +164,14 @@ mod tests {
         has_failed: false,
         sent: 100,
         lost: 0,
+        rate: None,
     };
     const FAILED: AheadRecord = AheadRecord {
         is_taken: false,
         has_failed: true,
         sent: 100,
         lost: 0,
+        rate: None,
     };
 
     fn client(last: u8) -> IpAddr {
@@ -253,7 +257,7 @@ mod tests {
             let mut now = 0;
             for (is_taken, has_failed, sent, lost, later) in records {
                 now += later;
-                let record = AheadRecord { is_taken, has_failed, sent, lost };
+                let record = AheadRecord { is_taken, has_failed, sent, lost, rate: None };
                 histories.note(seconds(now), client(1), &record);
                 let history = histories.of(seconds(now), client(1));
                 prop_assert!(history.sent <= MOST_COUNTED);

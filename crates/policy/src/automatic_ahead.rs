@@ -50,8 +50,12 @@ const HEADROOM: (u64, u64) = (5, 4);
 /// At most this many times the bytes that have been acknowledged, so that ACKs that arrive in a
 /// burst do not permit far more than the path has carried.
 const PROVEN: u64 = 16;
-/// A rate is measured over at least this time and this many segments.
+/// A rate is measured over at least this time and this many segments; and a rate that is
+/// remembered for later sessions over a longer time and more segments.
 const TRAIN: (TimeSpan, u64) = (TimeSpan::from_milliseconds(10), 10);
+const LONG_TRAIN: (TimeSpan, u64) = (TimeSpan::from_milliseconds(30), 20);
+/// Number of readings that are kept for it.
+const READINGS: usize = 8;
 /// The window shrinks if it falls below 1/`SHRUNK` of the largest one.
 const SHRUNK: u64 = 2;
 /// Shortest and longest time between two readings while the rate is measured, and later.
@@ -133,7 +137,7 @@ pub struct AutomaticAhead {
     peak: u64,
     began: Option<Time>,
     /// Readings of acknowledged bytes, the newest last.
-    readings: [Option<(Time, u64)>; 3],
+    readings: [Option<(Time, u64)>; READINGS],
     retransmitted: Option<u32>,
     /// The acknowledged byte at which the first data ends that was sent beyond the window.
     beyond: Option<u64>,
@@ -183,7 +187,7 @@ impl AutomaticAhead {
             largest_truth: leg.window,
             peak: 0,
             began: None,
-            readings: [None; 3],
+            readings: [None; READINGS],
             retransmitted: None,
             beyond: None,
             uncounted: 0,
@@ -324,18 +328,23 @@ impl AutomaticAhead {
     /// Measures the rate at which ACKs arrive. The delivery rate of the kernel does not show it
     /// while a window is the limit: its intervals include the wait for the next flight.
     fn measure(&mut self, now: Time, acknowledged: u64, segment: u64) {
-        let (time, segments) = TRAIN;
         for (at, bytes) in self.readings.into_iter().flatten() {
             let (elapsed, delivered) = (now.since(at), acknowledged.saturating_sub(bytes));
-            if elapsed >= time
-                && delivered >= segments * segment
-                && let Some(rate) = BitRate::from_transfer(delivered, elapsed)
-            {
+            let is_train = |(time, segments): (TimeSpan, u64)| {
+                elapsed >= time && delivered >= segments * segment
+            };
+            let Some(rate) = BitRate::from_transfer(delivered, elapsed) else {
+                continue;
+            };
+            if is_train(TRAIN) {
                 self.rate = self.rate.max(rate.bits_per_second());
+            }
+            if is_train(LONG_TRAIN) {
+                self.record.rate = self.record.rate.max(Some(rate));
             }
         }
         self.readings.rotate_left(1);
-        self.readings[2] = Some((now, acknowledged));
+        self.readings[READINGS - 1] = Some((now, acknowledged));
     }
 
     /// Notes data beyond the client's window, and whether the client has taken it.

@@ -76,14 +76,21 @@ fn cold_and_learned(key: &str, loss: &str, seed: u64, size: &str) -> [f64; 2] {
 
 #[test]
 fn it_saves_round_trips_over_a_satellite_without_loss() {
-    for (size, cold_gain, learned_gain) in [("100 KB", 0.5, 0.5), ("1 MB", 0.3, 0.9), ("10 MB", 0.3, 0.9)] {
+    for (size, cold_gain, learned_gain) in [
+        ("100 KB", 0.5, 0.5),
+        ("1 MB", 0.3, 0.9),
+        ("10 MB", 0.3, 0.9),
+    ] {
         let [cold, learned] = cold_and_learned(ON, "0", 1, size);
         let [cold_without, learned_without] = cold_and_learned(OFF, "0", 1, size);
         println!(
             "{size}: cold {cold_without:.2} s becomes {cold:.2} s, learned {learned_without:.2} s \
              becomes {learned:.2} s"
         );
-        assert!(cold + cold_gain <= cold_without, "{size}: {cold} {cold_without}");
+        assert!(
+            cold + cold_gain <= cold_without,
+            "{size}: {cold} {cold_without}"
+        );
         assert!(
             learned + learned_gain <= learned_without,
             "{size}: {learned} {learned_without}"
@@ -116,7 +123,10 @@ fn it_costs_nothing_where_data_is_lost() {
         for size in ["100 KB", "1 MB"] {
             let [cold, learned] = mean_ratio(loss, size, 8);
             println!("{loss}, {size}: cold {cold:.3}, learned {learned:.3} times as long");
-            assert!(cold <= 1.02 && learned <= 1.02, "{loss} {size}: {cold} {learned}");
+            assert!(
+                cold <= 1.02 && learned <= 1.02,
+                "{loss} {size}: {cold} {learned}"
+            );
         }
     }
 }

@@ -118,6 +118,7 @@ fn the_first_flight_measures_the_rate_and_lifts_the_cap() {
     // 16 Mbit/s carry 1.2 MB in 600 ms; 16 times what is acknowledged is 1.28 MB.
     assert_eq!(cap(&ahead), 1_280_000);
     assert!(ahead.record().is_taken && !ahead.record().has_failed);
+    assert_eq!(ahead.record().rate, rate(16_000_000));
 }
 
 #[test]

@@ -247,16 +247,17 @@ impl Policy for Automatic {
         (known.shared).forget(client_address, sample.session);
         let paths = &mut known.paths;
         paths.forget_in_flight(client_address, sample.session);
-        for (state, leg, address) in [
-            (client, &sample.client, request.client),
-            (server, &sample.server, request.server),
+        for (state, leg, address, measured) in [
+            (client, &sample.client, request.client, sample.ahead.rate),
+            (server, &sample.server, request.server, None),
         ] {
             let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
             let mut taken = state.taken;
             taken.handle_sample(leg);
-            // The newest rate may be that of the last few segments only.
+            // The newest rate may be that of the last few segments only, and none of these rates
+            // shows what the path carries while a window was the limit.
             let leg = LegSample {
-                delivery_rate: taken.rate(),
+                delivery_rate: taken.rate().max(measured),
                 ..*leg
             };
             let peer = address.ip();

@@ -128,17 +128,17 @@ impl Policies {
     /// behind a narrow upstream or if the policy may send ahead of its window.
     fn with_narrow_legs(mut self, scenario: &Scenario) -> Self {
         let narrow = scenario.access.iter();
-        let narrow = narrow.map(|(flow, split, access, start)| (*flow, *split, *access, *start));
-        let has_profile = |of: &&Chosen| {
+        let narrow =
+            narrow.map(|(flow, split, access, start)| (*flow, *split, Some((*access, *start))));
+        let has_access = |of: &&Chosen| {
             let mut all = scenario.access.iter();
             all.any(|(flow, split, ..)| (*flow, *split) == (of.flow, of.split))
         };
-        let ahead = self.sessions.iter().filter(|of| of.policy.sends_ahead());
-        let ahead = ahead.filter(|of| !has_profile(of));
-        let nothing = (AccessLink::default(), OversizedStart::Probe);
-        let ahead = ahead.map(|of| (of.flow, of.split, nothing.0, nothing.1));
-        let legs: Vec<_> = narrow.chain(ahead).collect();
-        for (id, index, access, start) in legs {
+        let long = self.sessions.iter().filter(|of| of.policy.sends_ahead());
+        let long = long.filter(|of| !has_access(of));
+        let long = long.map(|of| (of.flow, of.split, None));
+        let legs: Vec<_> = narrow.chain(long).collect();
+        for (id, index, access) in legs {
             let Some(flow) = scenario.flows.get(id.0) else {
                 continue;
             };
@@ -150,6 +150,12 @@ impl Policies {
                 continue;
             }
             let receiver = Receiver::new(flow.receiver);
+            // As in the real proxy, a client with a known access link gets what this link allows.
+            let round_trip = match access {
+                Some(_) => None,
+                None => base_round_trip(scenario, split.node, flow.to),
+            };
+            let (access, start) = access.unwrap_or((AccessLink::default(), OversizedStart::Probe));
             let client = NarrowClient {
                 access,
                 segment_size: split.outbound.segment_size,
@@ -162,7 +168,6 @@ impl Policies {
                 verdict: None,
                 ahead: None,
             };
-            let round_trip = base_round_trip(scenario, split.node, flow.to);
             let (inner, learning) = match self.take(id, index) {
                 Some(chosen) => (chosen.policy, chosen.learning),
                 None => {

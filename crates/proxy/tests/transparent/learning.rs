@@ -78,7 +78,7 @@ impl DelayedAccess {
     pub fn first_flight(&self, port: u16) -> u64 {
         let seen = self.seen.lock().unwrap();
         let own = seen.iter().filter(|packet| packet.port == port);
-        own.skip_while(|packet| packet.data == 0)
+        own.skip_while(|packet| packet.data == 0 || !packet.is_towards_client)
             .take_while(|packet| packet.is_towards_client)
             .map(|packet| packet.data)
             .sum()

@@ -1,8 +1,9 @@
 //! What earlier sessions have found out about clients to which data was sent ahead of their window.
 //!
 //! A client that has taken data beyond its window gets it from its first flight on. A loss while
-//! data is ahead may be chance, or the client may have discarded the data. Only failures in several
-//! sessions in a row are a verdict. On a path that loses more than 3 in 1,000 segments, each loss
+//! data is ahead may be chance, or the client may have discarded the data. Then the next session
+//! begins as with an unknown client, and failures in several sessions in a row are a verdict. On a
+//! path that loses more than 3 in 1,000 segments, each loss
 //! costs more than sending ahead gains: then nothing is sent ahead.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -22,8 +23,6 @@ const LIVES: u64 = 6;
 /// A client gets nothing ahead after this many sessions in a row in which it failed: if it has
 /// never taken data beyond its window, and if it has.
 const REFUSED: (u8, u8) = (2, 4);
-/// After this many, data goes ahead only when the path has been measured in the same session.
-const DOUBTED: u8 = 2;
 /// A path is too lossy if more than `LOST` in a thousand segments were sent again, of at least
 /// `EVIDENCE`.
 const LOST: u64 = 3;
@@ -58,16 +57,16 @@ pub struct AheadHistory {
 }
 
 impl AheadHistory {
-    /// Whether nothing is known yet.
+    /// Whether data was lost ahead of the window of a client that has never taken any.
     #[must_use]
-    pub const fn is_unknown(&self) -> bool {
-        !self.has_taken && self.failures == 0
+    pub const fn is_doubted(&self) -> bool {
+        !self.has_taken && self.failures > 0
     }
 
     /// Whether the client gets data ahead of its window from its first flight on.
     #[must_use]
     pub const fn is_trusted(&self) -> bool {
-        self.has_taken && self.failures < DOUBTED
+        self.has_taken && self.failures == 0
     }
 
     /// Whether the client gets nothing ahead of its window.
@@ -191,19 +190,18 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_took_data_is_trusted_and_one_loss_is_chance() {
-        assert!(after(&[]).is_unknown() && !after(&[]).is_trusted());
+    fn a_client_that_took_data_is_trusted_until_it_fails_and_refused_after_four_failures() {
+        assert!(!after(&[]).is_doubted() && !after(&[]).is_trusted());
         assert!(after(&[TAKEN]).is_trusted());
-        assert!(after(&[TAKEN, FAILED]).is_trusted());
-        let doubted = after(&[TAKEN, FAILED, FAILED]);
-        assert!(!doubted.is_trusted() && !doubted.is_refused());
+        let failed = after(&[TAKEN, FAILED, FAILED, FAILED]);
+        assert!(!failed.is_trusted() && !failed.is_doubted() && !failed.is_refused());
         assert!(after(&[TAKEN, FAILED, FAILED, FAILED, FAILED]).is_refused());
         assert!(after(&[TAKEN, FAILED, FAILED, TAKEN]).is_trusted());
     }
 
     #[test]
     fn a_client_that_never_took_any_is_refused_and_tried_again_later() {
-        assert!(!after(&[FAILED]).is_refused() && !after(&[FAILED]).is_unknown());
+        assert!(!after(&[FAILED]).is_refused() && after(&[FAILED]).is_doubted());
         let mut histories = AheadHistories::default();
         histories.note(seconds(0), client(1), &FAILED);
         histories.note(seconds(0), client(1), &FAILED);
@@ -211,8 +209,9 @@ mod tests {
         assert!(!histories.of(seconds(600), client(1)).is_refused());
         histories.note(seconds(600), client(1), &FAILED);
         assert!(histories.of(seconds(601), client(1)).is_refused());
-        assert!(histories.of(seconds(4_200), client(1)).is_unknown());
-        assert!(histories.of(seconds(601), client(2)).is_unknown());
+        let unknown = AheadHistory::default();
+        assert_eq!(histories.of(seconds(4_200), client(1)), unknown);
+        assert_eq!(histories.of(seconds(601), client(2)), unknown);
     }
 
     #[test]
@@ -261,7 +260,7 @@ mod tests {
                 histories.note(seconds(now), client(1), &record);
                 let history = histories.of(seconds(now), client(1));
                 prop_assert!(history.sent <= MOST_COUNTED);
-                prop_assert!(!(history.is_unknown() && history.is_trusted()));
+                prop_assert!(!(history.is_doubted() && history.is_trusted()));
             }
         }
     }

@@ -126,8 +126,9 @@ pub struct AutomaticAhead {
     allowance: u64,
     /// In bit/s; 0 while it is unknown.
     rate: u64,
-    /// Whether earlier sessions have measured this rate.
-    is_rate_known: bool,
+    /// Whether the rate is that of earlier sessions of a client that took data ahead of its window:
+    /// then no ACK has to prove it.
+    is_proven: bool,
     cap: u64,
     is_free: bool,
     /// The client's window at the last reading, and the largest one.
@@ -170,9 +171,9 @@ impl AutomaticAhead {
         }
         let is_trusted = history.is_trusted();
         let grows = leg.window_scale >= GROWING_SCALE;
-        let allowance = match history.is_unknown() || is_trusted {
-            true if grows => u64::from(FIRST_FLIGHT) * segment,
-            _ => 0,
+        let allowance = match grows && !history.is_doubted() {
+            true => u64::from(FIRST_FLIGHT) * segment,
+            false => 0,
         };
         let mut ahead = Self {
             state: AheadState::Watching,
@@ -180,7 +181,7 @@ impl AutomaticAhead {
             added,
             allowance,
             rate: rate.map_or(0, BitRate::bits_per_second),
-            is_rate_known: rate.is_some(),
+            is_proven: is_trusted && rate.is_some(),
             cap: 0,
             is_free: false,
             truth: leg.window,
@@ -194,7 +195,7 @@ impl AutomaticAhead {
             counted: (0, 0),
             record: AheadRecord::default(),
         };
-        if is_trusted && ahead.is_rate_known {
+        if ahead.is_proven {
             ahead.state = AheadState::Ahead;
         }
         ahead.set_cap(segment, 0);
@@ -309,7 +310,7 @@ impl AutomaticAhead {
         let (numerator, denominator) = HEADROOM;
         let carried = rate.bytes_in(self.leg.round_trip) / denominator;
         let carried = carried.saturating_mul(numerator).min(MOST.bytes());
-        match self.is_rate_known {
+        match self.is_proven {
             true => carried,
             false => carried.min(acknowledged.saturating_mul(PROVEN)),
         }

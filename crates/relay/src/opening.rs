@@ -284,9 +284,8 @@ impl Acceptor {
         let mut option_errors = self.set_up_client(&client, start.client, class);
         let (narrow, errors) = match arrival.is_bypassed {
             false => {
-                let decides = (&mut *self.policy as &mut dyn Policy, &self.knowledge);
-                let address = request.client.ip();
-                NarrowLeg::begin(&client, address, &self.profiles, decides, now)
+                let (policy, address) = (&mut *self.policy, request.client.ip());
+                NarrowLeg::begin(&client, address, &self.profiles, policy, now)
             }
             true => (None, 0),
         };

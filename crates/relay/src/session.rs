@@ -39,7 +39,6 @@ use crate::seeded_faults::{self, Fault};
 
 pub use bounding::Buffers;
 pub use framed::Client;
-pub use observed::with_narrow;
 pub use phase::Phase;
 use sockets::Sockets;
 pub use upkeep::Upkeep;

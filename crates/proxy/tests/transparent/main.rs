@@ -26,7 +26,6 @@ mod learned;
 mod learning;
 mod limits;
 mod load;
-mod long_leg;
 mod making_room;
 mod many_routes;
 mod multipath;

@@ -141,7 +141,6 @@ impl<O: Observer> Simulation<O> {
         let (policy, request) = (&mut session.policy, &session.request);
         let window = policy.window(now, request, windows, known);
         let start = policy.start(now, request, window, known);
-        let sends_ahead = policy.sends_ahead();
         if let Some(interval) = policy.sampling_interval() {
             self.schedule
                 .wake(self.places.control(relay), now + interval);
@@ -151,15 +150,11 @@ impl<O: Observer> Simulation<O> {
             Side::Server => start.server,
         };
         let (inbound, relay) = &mut self.relays[relay as usize];
-        let sender = &mut self.senders[*inbound as usize + 1];
         if let Some(name) = &leg.congestion_control {
-            sender.handle_congestion_control(now, name);
+            self.senders[*inbound as usize + 1].handle_congestion_control(now, name);
         }
         if let (Side::Client, Some(window)) = (side, window) {
-            sender.start_with(window.window);
-        }
-        if sends_ahead {
-            sender.read_windows_with(leg.window_scale);
+            self.senders[*inbound as usize + 1].start_with(window.window);
         }
         if let Some(flight) = leg.first_flight {
             relay.spread(flight);

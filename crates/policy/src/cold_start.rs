@@ -170,15 +170,7 @@ impl ColdStarts {
 
     /// Forgets at most `most` of these hosts; returns how many.
     pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> usize {
-        let peers = hosts.entries(&self.peers, None).take(most);
-        let peers: Vec<IpNet> = peers.map(|(peer, _)| *peer).collect();
-        for peer in &peers {
-            self.peers.remove(peer);
-        }
-        if !peers.is_empty() {
-            self.order.retain(|peer| !hosts.are_in(*peer));
-        }
-        peers.len()
+        hosts.forget(&mut self.peers, &mut self.order, most)
     }
 }
 

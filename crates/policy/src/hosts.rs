@@ -3,7 +3,7 @@
 //! Each such call returns or forgets at most a given number of entries, because the threads that decide
 //! about connections wait meanwhile. A caller repeats the call until the rest is empty.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 use std::ops::Bound;
 
@@ -50,6 +50,25 @@ impl Hosts {
     ) -> impl Iterator<Item = (&'a IpAddr, &'a V)> {
         let ends = (self.0).map(|prefix| [prefix.network(), prefix.broadcast()]);
         map.range(bounds(ends, after))
+    }
+
+    /// Removes at most `most` entries of these hosts from the map; returns how many. `order` loses all
+    /// of these hosts, also those that are left for the next call: they are only about to be forgotten.
+    pub(crate) fn forget<V>(
+        &self,
+        map: &mut BTreeMap<IpNet, V>,
+        order: &mut VecDeque<IpNet>,
+        most: usize,
+    ) -> usize {
+        let entries = self.entries(map, None).take(most);
+        let networks: Vec<IpNet> = entries.map(|(network, _)| *network).collect();
+        for network in &networks {
+            map.remove(network);
+        }
+        if !networks.is_empty() {
+            order.retain(|network| !self.are_in(*network));
+        }
+        networks.len()
     }
 }
 

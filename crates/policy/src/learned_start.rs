@@ -315,16 +315,8 @@ impl LearnedPaths {
     /// Forgets at most `most` known paths to these hosts, and as many cold starts; returns how many
     /// of each.
     pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> (usize, usize) {
-        let peers = hosts.entries(&self.paths, None).take(most);
-        let peers: Vec<IpNet> = peers.map(|(peer, _)| *peer).collect();
-        for peer in &peers {
-            self.paths.remove(peer);
-        }
-        if !peers.is_empty() {
-            // Peers that are left for the next call, too: they are only about to be forgotten.
-            self.order.retain(|peer| !hosts.are_in(*peer));
-        }
-        (peers.len(), self.cold.forget(hosts, most))
+        let paths = hosts.forget(&mut self.paths, &mut self.order, most);
+        (paths, self.cold.forget(hosts, most))
     }
 
     /// Number of known peers.

@@ -26,7 +26,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::Bound;
 
 use midspan_units::{Time, TimeSpan};
 
@@ -163,10 +162,7 @@ impl AsymmetricRoutes {
         after: Option<Route>,
         most: usize,
     ) -> Vec<KnownAsymmetry> {
-        let lower = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let routes = self.routes.range((lower, Bound::Unbounded));
-        routes
-            .filter(|(route, _)| route.has_any(hosts))
+        Route::entries(&self.routes, hosts, after)
             .take(most)
             .map(|(route, known)| KnownAsymmetry {
                 route: *route,

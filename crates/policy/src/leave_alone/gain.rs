@@ -18,7 +18,6 @@
 //! bounded: the oldest routes are forgotten.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -31,9 +30,8 @@ use crate::{LegSample, Request};
 const EVIDENCE: u64 = 100_000;
 /// This many sessions in a row without anything to gain are needed.
 const STREAK: u8 = 8;
-/// A session between short legs is evidence if it carried this many bytes. The legs of the emulated
-/// LAN that `midspan lab lan` measures then pass untouched from the third transfer of 1 MB on. A path
-/// that loses 1 % of its segments carries so much without loss in one of 1,000 sessions.
+/// A session between short legs is evidence if it carried this many bytes. On a path that loses 1 %
+/// of its segments, one of 1,000 sessions carries so much without a loss.
 const EVIDENCE_SHORT: u64 = 1_000_000;
 /// This many sessions in a row between short legs are needed.
 const STREAK_SHORT: u8 = 2;
@@ -188,10 +186,7 @@ impl Gains {
         after: Option<Route>,
         most: usize,
     ) -> Vec<KnownGain> {
-        let lower = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let routes = self.routes.range((lower, Bound::Unbounded));
-        routes
-            .filter(|(route, _)| route.has_any(hosts))
+        Route::entries(&self.routes, hosts, after)
             .take(most)
             .map(|(route, evidence)| {
                 let [split, direct] = &evidence.recent;

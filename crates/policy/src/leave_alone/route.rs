@@ -1,6 +1,8 @@
 //! Routes from one client to one network of servers.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,17 @@ impl Route {
             client: host_prefix(client).addr(),
             server: site_prefix(server).addr(),
         }
+    }
+
+    /// The entries whose routes have any of these hosts, after the route `after`.
+    pub(super) fn entries<'a, V>(
+        map: &'a BTreeMap<Self, V>,
+        hosts: &'a Hosts,
+        after: Option<Self>,
+    ) -> impl Iterator<Item = (&'a Self, &'a V)> {
+        let lower = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let entries = map.range((lower, Bound::Unbounded));
+        entries.filter(|(route, _)| route.has_any(hosts))
     }
 
     /// Whether any of these hosts is at either end.

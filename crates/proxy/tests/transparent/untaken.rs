@@ -147,6 +147,7 @@ fn a_port_is_used_again_for_a_connection_that_passes() {
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(gateway, TRANSPARENT);
         let waiting = || output(gateway, "ss", &["-Htan", "state", "time-wait"]);
+        let sockets = || output(gateway, "ss", &["-Htanoe"]);
         for (server, client) in BOTH {
             for (ends, server_closes) in [(0, true), (1, false)] {
                 let own = 4242 + 10 * number as u16 + ends;
@@ -162,7 +163,7 @@ fn a_port_is_used_again_for_a_connection_that_passes() {
                 };
                 let (mut near, mut far) = connect();
                 echoes(&mut near, &mut far);
-                assert_eq!(network.taken(PORT), 1);
+                assert_eq!(network.taken(PORT), 1, "{}", sockets());
                 let before = waiting().lines().count();
                 let (first, second) = match server_closes {
                     true => (&mut far, &mut near),
@@ -184,7 +185,7 @@ fn a_port_is_used_again_for_a_connection_that_passes() {
                     assert!(midspan.ask(&request).ok);
                     let (mut near, mut far) = connect();
                     echoes(&mut near, &mut far);
-                    assert_eq!(network.taken(PORT), usize::from(!bypass));
+                    assert_eq!(network.taken(PORT), usize::from(!bypass), "{}", sockets());
                     abort(near);
                     // If the server's FIN came after the client's reset, connection tracking would
                     // keep its entry, and the next connection would pass.

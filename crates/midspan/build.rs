@@ -1,4 +1,5 @@
 //! Sets `MIDSPAN_VERSION`: the version with the commit, or without it if git or the repository is missing.
+//! Sets `MIDSPAN_BUILT_FROM`: the commit, or nothing.
 //! `MIDSPAN_COMMIT` in the environment of the build is used instead of git.
 
 use std::env;
@@ -7,7 +8,10 @@ use std::process::Command;
 
 fn main() {
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    let version = match commit() {
+    let commit = commit();
+    let built_from = commit.clone().unwrap_or_default();
+    println!("cargo:rustc-env=MIDSPAN_BUILT_FROM={built_from}");
+    let version = match commit {
         Some(commit) => format!("{version} ({commit})"),
         None => version,
     };

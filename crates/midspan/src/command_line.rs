@@ -34,7 +34,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ),
     (
         "Commands that measure:",
-        &["demo", "lab", "conformance", "reproduce"],
+        &["demo", "lab", "conformance", "reproduce", "merge"],
     ),
 ];
 

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use midspan_lab::CaseKind;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
+use midspan_sweep::Shard;
 use midspan_units::TimeSpan;
 
 use crate::output_arguments::Output;
@@ -43,9 +44,17 @@ pub enum LabPackage {
     #[command(
         after_help = "Examples:\n  midspan sim geo-clean --json\n  midspan sim dsl --sweep \
                       'link.line.loss=0.01 %..10 %:7log' --repetitions 10 --csv\n  midspan sim \
+                      dsl --sweep 'link.line.loss=0 %,1 %' --state part-0.jsonl --shard 0/4\n  midspan sim \
                       wifi --trace cwnd,queue --output-directory traces --pcap traces/wifi.pcap"
     )]
     Sim(SimOptions),
+    /// Join the files of finished runs of several calls to one
+    ///
+    /// For the files and folders that `--state` of `midspan sim`, `lab` and other commands has written. The
+    /// new file has the runs in the order of their keys. The same command with `--state` and this file
+    /// then prints the results of all runs.
+    #[command(after_help = "Example:  midspan merge --output all.jsonl part-0.jsonl part-1.jsonl")]
+    Merge(MergeOptions),
     /// Print a paper's figures next to the results of its equations and of the simulator
     #[command(
         after_help = "Examples:\n  midspan reproduce bhole\n  midspan reproduce shikama \"figure \
@@ -241,6 +250,16 @@ pub struct SimOptions {
     /// Print comma-separated values, one line for each quantity at each point
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+    /// With --csv or --json: one line for each quantity of each run, with its seed, instead of means
+    #[arg(long)]
+    pub each_run: bool,
+    /// Keep each finished run in this file or existing folder; a second call makes only the others
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["trace", "pcap"])]
+    pub state: Option<PathBuf>,
+    /// Make only this part of the runs, K from 0 to N - 1, and print no results; `midspan merge` joins
+    /// the files of all parts
+    #[arg(long, value_name = "K/N", requires = "state")]
+    pub shard: Option<Shard>,
     /// Write traces of these kinds
     #[arg(long, value_delimiter = ',', value_name = "KIND")]
     pub trace: Vec<TraceKind>,
@@ -260,6 +279,20 @@ impl SimOptions {
     pub const fn traces(&self) -> bool {
         !self.trace.is_empty() || self.pcap.is_some()
     }
+}
+
+/// Options of `midspan merge`.
+#[derive(Debug, Args)]
+pub struct MergeOptions {
+    /// Files and folders of finished runs; of two results of one run, that of the later file counts
+    #[arg(required = true, value_name = "FILE")]
+    pub stores: Vec<PathBuf>,
+    /// The new file; it must not exist
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Print one JSON object instead of a sentence
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Kinds of traces of `midspan sim --trace`.

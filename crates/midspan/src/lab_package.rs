@@ -21,6 +21,9 @@ pub enum LabPackage {
     /// Run the flows of a path in virtual time, packet by packet
     #[command(disable_help_flag = true)]
     Sim(PassedOn),
+    /// Join the files of finished runs of several calls to one
+    #[command(disable_help_flag = true)]
+    Merge(PassedOn),
     /// Print a paper's figures next to the results of its equations and of the simulator
     #[command(disable_help_flag = true)]
     Reproduce(PassedOn),

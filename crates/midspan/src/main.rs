@@ -95,6 +95,7 @@ fn lab_package(command: lab_arguments::LabPackage) -> commands::Outcome {
     match command {
         LabPackage::Demo(options) => commands::demo::demo(&options),
         LabPackage::Sim(options) => commands::sim::sim(&options),
+        LabPackage::Merge(options) => commands::merge::merge(&options),
         LabPackage::Reproduce(options) => commands::reproduce::reproduce(&options),
         LabPackage::Plan(options) => commands::plan::plan(&options),
         LabPackage::Compare(options) => commands::compare::compare(&options),

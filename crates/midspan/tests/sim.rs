@@ -41,10 +41,13 @@ fn a_sweep_prints_one_tidy_table_whatever_the_threads() {
     let table = sweep("1");
     assert_eq!(table, sweep("2"));
     let mut lines = table.lines();
-    let heading = "link.line.loss,flow,case,quantity,unit,mean,low,high,runs,status,reason";
+    let heading = "link.line.loss,link.line.loss (share),flow,case,quantity,unit,mean,low,high,runs,\
+                   status,reason";
     assert_eq!(lines.next(), Some(heading));
     assert!(
-        lines.all(|line| line.split(',').count() == 11 && line.ends_with(",3,ok,")),
+        lines.all(|line| line.split(',').count() == 12
+            && line.ends_with(",3,ok,")
+            && (line.starts_with("0 %,0,") || line.starts_with("1 %,0.01,"))),
         "{table}"
     );
 }
@@ -99,7 +102,7 @@ fn a_failed_point_is_a_row_with_its_reason_in_every_output() {
     let [failed] = failed.as_slice() else {
         panic!("{csv}");
     };
-    let beginning = "1 MB,file,direct,completion time,s,,,,0,failed,";
+    let beginning = "1 MB,1000000,file,direct,completion time,s,,,,0,failed,";
     assert!(
         failed.starts_with(beginning) && failed.contains("can never finish"),
         "{failed}"
@@ -281,5 +284,68 @@ fn errors_are_located_and_end_with_failure() {
             !output.status.success() && flat.contains(expected),
             "{error}"
         );
+    }
+}
+
+/// `midspan sim` and `midspan merge` as several calls, which together make each run once.
+#[test]
+fn parts_of_a_sweep_are_merged_to_the_results_of_one_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = path_file(folder.path(), "");
+    let name = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let sim = |more: &[&str]| {
+        let sweep = [
+            "--sweep",
+            "link.wire.loss=0 %,1 %,2 %",
+            "--repetitions",
+            "3",
+        ];
+        let output = midspan(&[&[path.as_str()], &sweep[..], more].concat());
+        let (out, errors) = text(&output);
+        assert!(output.status.success(), "{errors}");
+        out
+    };
+    let all = sim(&["--csv", "--each-run"]);
+    let heading = "link.wire.loss,link.wire.loss (share),flow,case,seed,quantity,unit,value,status,\
+                   reason,commit";
+    assert_eq!(all.lines().next(), Some(heading));
+    // Three points, three seeds, four quantities.
+    assert_eq!(all.lines().count(), 1 + 36, "{all}");
+    for part in ["0/2", "1/2"] {
+        let file = name(&part.replace('/', "-"));
+        let text = sim(&["--state", &file, "--shard", part]);
+        assert!(text.starts_with(&format!("part {part}: made ")), "{text}");
+    }
+    let merge = Command::new(env!("CARGO_BIN_EXE_midspan"))
+        .args(["merge", "--json", "--output", &name("merged")])
+        .args([name("0-2"), name("1-2")])
+        .output()
+        .unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&merge.stdout).unwrap();
+    assert_eq!((&json["runs"], &json["different"]), (&9.into(), &0.into()));
+    assert_eq!(
+        sim(&["--csv", "--each-run", "--state", &name("merged")]),
+        all
+    );
+    let report = sim(&["--json", "--state", &name("merged"), "--shard", "0/1"]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    assert_eq!(
+        (&report["made"], &report["stored before"]),
+        (&0.into(), &9.into())
+    );
+    let each = sim(&["--json", "--each-run", "--state", &name("merged")]);
+    let each: serde_json::Value = serde_json::from_str(&each).unwrap();
+    let runs = each["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 36);
+    assert_eq!(runs[35]["numbers"]["link.wire.loss"], 0.02);
+
+    for wrong in [
+        &["--shard", "2/2", "--state", "x"][..],
+        &["--shard", "0/2"],
+        &["--each-run"],
+        &["--state", "/nowhere/runs"],
+    ] {
+        let output = midspan(&[&[path.as_str()], wrong].concat());
+        assert!(!output.status.success(), "{wrong:?}");
     }
 }

@@ -16,4 +16,4 @@ pub use bound::Bound;
 pub use quantity::{Better, Quantity};
 pub use record::{By, Record, Records};
 pub use spread::Spread;
-pub use store::{RunKey, RunKind, Store, StoreError};
+pub use store::{Merged, RunKey, RunKind, Store, StoreError, merge};

@@ -42,6 +42,9 @@ pub enum Error {
         /// The reason.
         error: ScenarioError,
     },
+    /// A run cannot be stored.
+    #[error(transparent)]
+    Store(#[from] midspan_records::StoreError),
     /// A flow can never finish.
     #[error("the simulation of \"{path}\" was stopped: flow \"{flow}\" {reason}")]
     NeverFinishes {

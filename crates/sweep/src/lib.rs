@@ -4,14 +4,17 @@
 //! [swept](midspan_document::Sweep): every value is checked as if the file contained it. Each point
 //! runs several times, with the same seeds at every point (common random numbers). Runs are
 //! distributed over threads; the result does not depend on their number. A run that fails does not
-//! end the others: its point has a row with the reason.
+//! end the others: its point has a row with the reason. Finished runs can be stored ([`RUNS`]), and
+//! distributed over several calls and machines ([`Shard`]).
 
 mod error;
 mod measure;
 mod plan;
+mod run;
 mod work;
 
 pub use error::Error;
 pub use measure::{FlowRun, Measure, measure, measure_flows};
-pub use plan::{Failure, Plan, Row, Status, Step};
+pub use plan::{Counts, Execution, Failure, Plan, Row, RunRow, Status, Step};
+pub use run::{NoShard, RUNS, Shard, StoredFlow, StoredRun};
 pub use work::{in_parallel, in_parallel_each};

@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 
 use midspan_document::{Override, Source, Sweep, overrides};
 use midspan_path::Path;
-use midspan_records::Quantity;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
+use midspan_records::{Quantity, RunKey, Store};
 use midspan_sim::NoObserver;
 
 use crate::Error;
 use crate::measure::{FlowRun, Measure, measure_flows};
+use crate::run::{Shard, StoredRun, key_of_point};
 use crate::work::in_parallel_each;
 
 /// The runs of a sweep.
@@ -27,8 +28,17 @@ pub struct Plan {
     pub repetitions: u32,
     /// The first seed; `None`: that of the path file.
     pub seed: Option<u64>,
+}
+
+/// How a call makes runs. The results do not depend on it.
+#[derive(Debug, Clone)]
+pub struct Execution {
     /// Number of threads.
     pub threads: usize,
+    /// The part of the runs that is made.
+    pub shard: Shard,
+    /// The commit of Midspan, which is stored with each run; empty if the build has none.
+    pub commit: String,
 }
 
 /// One quantity of one flow at one point. A flow of which no run succeeded has one row, without
@@ -60,6 +70,34 @@ pub struct Failure {
     pub seed: u64,
     /// Why the first of them failed.
     pub reason: String,
+}
+
+/// One flow of one run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRow {
+    /// The value of each swept key, in the order of the sweeps.
+    pub point: Vec<String>,
+    /// Whether the path's proxies ran.
+    pub proxies: bool,
+    /// The flow's name.
+    pub flow: String,
+    /// The seed of the run.
+    pub seed: u64,
+    /// What was measured; or why the flow can never finish.
+    pub outcome: Result<Vec<Measure>, String>,
+    /// The commit of Midspan that made the run.
+    pub commit: String,
+}
+
+/// How many runs a sweep has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// All runs.
+    pub runs: usize,
+    /// Runs that are stored.
+    pub stored: usize,
+    /// Runs of the part that are not stored.
+    pub left: usize,
 }
 
 /// How a row came about.
@@ -110,21 +148,39 @@ impl Row {
 /// The progress of a sweep.
 #[derive(Debug, Clone, Copy)]
 pub enum Step<'a> {
-    /// A run has ended.
+    /// A run has ended that was not stored before.
     Run,
     /// All runs of a point have ended, without proxies or with them, and so have those of all points
     /// before it.
-    Rows(&'a [Row]),
+    Point {
+        /// One row for each quantity of each flow.
+        rows: &'a [Row],
+        /// One row for each flow of each run.
+        runs: &'a [RunRow],
+    },
 }
 
-/// The sweep was stopped.
-struct Stopped;
+/// Why no further run begins.
+enum Stop {
+    /// The caller stops the sweep.
+    Asked,
+    /// A run cannot be stored.
+    Failed(Error),
+}
 
 /// A point, with proxies or without.
 struct Point {
     values: Vec<String>,
     path: Path,
     proxies: bool,
+    /// The stored key of its runs, without the seed.
+    key: Option<RunKey>,
+}
+
+/// A run that has ended, or was stored.
+struct Ended {
+    flows: Vec<FlowRun>,
+    commit: String,
 }
 
 impl Plan {
@@ -140,59 +196,108 @@ impl Plan {
         )?)
     }
 
-    /// Number of runs.
+    /// How many runs there are, and how many of them are stored.
     ///
     /// # Errors
     /// The path file, an override or a swept value is wrong.
-    pub fn runs(&self) -> Result<usize, Error> {
-        Ok(self.points()?.len() * self.repetitions as usize)
+    pub fn counts(&self, shard: Shard, store: &Store<StoredRun>) -> Result<Counts, Error> {
+        let points = self.points()?;
+        let ended = self.stored(&points, store);
+        let is_left = |(run, ended): (usize, &Option<Ended>)| ended.is_none() && shard.has(run);
+        Ok(Counts {
+            runs: ended.len(),
+            stored: ended.iter().flatten().count(),
+            left: ended.iter().enumerate().filter(|one| is_left(*one)).count(),
+        })
     }
 
-    /// Runs all points. `each` is called after each run, and with the rows of each point: these come
-    /// in the order of the points, as early as possible. If `each` returns `Break`, no further run
-    /// begins, and the rows are those of the points that are complete.
+    /// Makes all runs of a part that are not stored, and stores them. `each` is
+    /// called after each run, and with the rows of each point that is complete: points come in their
+    /// order, as early as possible. If `each` returns `Break`, no further run begins, and the rows are
+    /// those of the points that are complete.
     ///
     /// A run that fails does not end the others: see [`Row::failure`].
     ///
     /// # Errors
-    /// A value cannot be set. This is found before the first run.
+    /// A value cannot be set, which is found before the first run; or a run cannot be stored.
     pub fn run(
         &self,
+        execution: &Execution,
+        store: &mut Store<StoredRun>,
         mut each: impl FnMut(Step<'_>) -> ControlFlow<()>,
     ) -> Result<Vec<Row>, Error> {
         let points = self.points()?;
-        let repetitions = self.repetitions.max(1) as usize;
-        let mut ended: Vec<Vec<Option<Vec<FlowRun>>>> =
-            points.iter().map(|_| vec![None; repetitions]).collect();
+        let repetitions = self.repetitions();
+        let mut ended = self.stored(&points, store);
+        let mut missing: Vec<usize> = (0..ended.len()).collect();
+        missing.retain(|run| ended[*run].is_none() && execution.shard.has(*run));
         let mut rows: Vec<Row> = Vec::new();
         let mut complete = 0;
         let mut tell = |step: Step<'_>| match each(step) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(Stopped),
+            ControlFlow::Break(()) => Err(Stop::Asked),
         };
-        let stopped = in_parallel_each(
-            points.len() * repetitions,
-            self.threads,
-            |run| Ok(points[run / repetitions].run(run % repetitions)),
-            |run, flows: &Vec<FlowRun>| {
-                ended[run / repetitions][run % repetitions] = Some(flows.clone());
-                tell(Step::Run)?;
-                while let (Some(point), Some(runs)) = (points.get(complete), ended.get(complete)) {
-                    let runs: Vec<&Vec<FlowRun>> = runs.iter().flatten().collect();
-                    if runs.len() < repetitions {
-                        break;
-                    }
-                    complete += 1;
-                    let first = rows.len();
-                    rows.extend(point.rows(&runs));
-                    tell(Step::Rows(&rows[first..]))?;
+        let mut tell_points = |ended: &[Option<Ended>], tell: &mut dyn FnMut(Step<'_>) -> _| {
+            while let Some(point) = points.get(complete) {
+                let runs = &ended[complete * repetitions..][..repetitions];
+                let runs: Vec<&Ended> = runs.iter().flatten().collect();
+                if runs.len() < repetitions {
+                    break;
                 }
-                Ok::<(), Stopped>(())
-            },
-        );
-        // The rows of the points that are complete are the result in both cases.
-        let _ = stopped;
-        Ok(rows)
+                complete += 1;
+                let first = rows.len();
+                rows.extend(point.rows(&runs));
+                tell(Step::Point {
+                    rows: &rows[first..],
+                    runs: &point.run_rows(&runs),
+                })?;
+            }
+            Ok(())
+        };
+        let mut stop = tell_points(&ended, &mut tell).err();
+        if stop.is_none() {
+            let made = in_parallel_each(
+                missing.len(),
+                execution.threads,
+                |index| {
+                    let run = missing[index];
+                    Ok(points[run / repetitions].run(run % repetitions))
+                },
+                |index, flows: &Vec<FlowRun>| {
+                    let run = missing[index];
+                    let (point, repetition) = (&points[run / repetitions], run % repetitions);
+                    if let Some(key) = point.key_of(repetition) {
+                        let row = StoredRun::new(&point.path, &execution.commit, flows);
+                        let stored = store.put(&key, row);
+                        stored.map_err(|error| Stop::Failed(error.into()))?;
+                    }
+                    ended[run] = Some(Ended {
+                        flows: flows.clone(),
+                        commit: execution.commit.clone(),
+                    });
+                    tell(Step::Run)?;
+                    tell_points(&ended, &mut tell)
+                },
+            );
+            stop = made.err();
+        }
+        match stop {
+            Some(Stop::Failed(error)) => Err(error),
+            // The rows of the points that are complete are the result in both cases.
+            Some(Stop::Asked) | None => Ok(rows),
+        }
+    }
+
+    fn repetitions(&self) -> usize {
+        self.repetitions.max(1) as usize
+    }
+
+    /// The stored runs of all points, in the order of the points and repetitions.
+    fn stored(&self, points: &[Point], store: &Store<StoredRun>) -> Vec<Option<Ended>> {
+        let repetitions = self.repetitions();
+        let runs = 0..points.len() * repetitions;
+        runs.map(|run| points[run / repetitions].stored(store, run % repetitions))
+            .collect()
     }
 
     /// The points: the value of each swept key, in the order of the sweeps, and the path with these
@@ -238,6 +343,7 @@ impl Plan {
                 if !proxies || has_proxies {
                     points.push(Point {
                         values: values.clone(),
+                        key: key_of_point(&path, proxies),
                         path: path.clone(),
                         proxies,
                     });
@@ -282,6 +388,22 @@ impl Point {
         self.path.seed.wrapping_add(repetition as u64)
     }
 
+    fn key_of(&self, repetition: usize) -> Option<RunKey> {
+        Some(self.key.clone()?.with("seed", self.seed(repetition)))
+    }
+
+    fn stored(&self, store: &Store<StoredRun>, repetition: usize) -> Option<Ended> {
+        // Without any row, no key needs to be computed.
+        if store.is_empty() {
+            return None;
+        }
+        let found = store.get(&self.key_of(repetition)?)?;
+        Some(Ended {
+            flows: found.flows(&self.path)?,
+            commit: found.commit.clone(),
+        })
+    }
+
     /// Makes one run. If the simulator refuses the path, every flow has failed.
     fn run(&self, repetition: usize) -> Vec<FlowRun> {
         let mut path = self.path.clone();
@@ -296,21 +418,34 @@ impl Point {
         })
     }
 
+    /// Each flow of its runs, which are in the order of the repetitions.
+    fn run_rows(&self, runs: &[&Ended]) -> Vec<RunRow> {
+        let mut rows = Vec::new();
+        for (repetition, run) in runs.iter().enumerate() {
+            rows.extend(run.flows.iter().map(|flow| RunRow {
+                point: self.values.clone(),
+                proxies: self.proxies,
+                flow: self.path.flows[flow.flow].name.clone(),
+                seed: self.seed(repetition),
+                outcome: flow.outcome.clone(),
+                commit: run.commit.clone(),
+            }));
+        }
+        rows
+    }
+
     /// The rows of its runs, which are in the order of the repetitions.
-    fn rows(&self, runs: &[&Vec<FlowRun>]) -> Vec<Row> {
+    fn rows(&self, runs: &[&Ended]) -> Vec<Row> {
         let flows = 0..self.path.flows.len();
         flows.flat_map(|flow| self.rows_of(flow, runs)).collect()
     }
 
     /// The rows of one flow: one for each quantity that every run has.
-    fn rows_of(&self, flow: usize, runs: &[&Vec<FlowRun>]) -> Vec<Row> {
+    fn rows_of(&self, flow: usize, runs: &[&Ended]) -> Vec<Row> {
         let (mut measured, mut failure) = (Vec::new(), None::<Failure>);
         for (repetition, run) in runs.iter().enumerate() {
-            match run
-                .iter()
-                .find(|run| run.flow == flow)
-                .map(|run| &run.outcome)
-            {
+            let found = run.flows.iter().find(|run| run.flow == flow);
+            match found.map(|run| &run.outcome) {
                 Some(Ok(measures)) => measured.push(measures),
                 Some(Err(reason)) => {
                     let failure = failure.get_or_insert_with(|| Failure {

@@ -5,8 +5,9 @@
 use std::ops::ControlFlow;
 
 use midspan_document::{Override, Source, Sweep};
+use midspan_records::Store;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
-use midspan_sweep::{Error, Plan, Row, Status, Step};
+use midspan_sweep::{Counts, Error, Execution, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
 
 const PATH: &str = r#"
 [[host]]
@@ -55,13 +56,27 @@ fn plan(overrides: &[&str], sweeps: &[&str]) -> Plan {
         flows: Vec::new(),
         repetitions: 3,
         seed: Some(5),
-        threads: 2,
     }
 }
 
 /// All rows.
+fn execution(threads: usize) -> Execution {
+    Execution {
+        threads,
+        shard: Shard::ALL,
+        commit: "0123456789ab".into(),
+    }
+}
+
+fn run_on(plan: &Plan, threads: usize) -> Result<Vec<Row>, Error> {
+    let mut store = Store::in_memory(RUNS);
+    plan.run(&execution(threads), &mut store, |_| {
+        ControlFlow::Continue(())
+    })
+}
+
 fn run(plan: &Plan) -> Result<Vec<Row>, Error> {
-    plan.run(|_| ControlFlow::Continue(()))
+    run_on(plan, 2)
 }
 
 fn error(overrides: &[&str]) -> String {
@@ -70,7 +85,7 @@ fn error(overrides: &[&str]) -> String {
 
 #[test]
 fn every_combination_runs_with_the_same_seeds() {
-    let mut plan = plan(
+    let plan = plan(
         &["flow.talk.count=5"],
         &[
             "link.wireless.loss=0 %,2 %,0 %",
@@ -78,16 +93,17 @@ fn every_combination_runs_with_the_same_seeds() {
         ],
     );
     let (mut told, mut told_rows) = (0, Vec::new());
-    let rows = plan.run(|step| {
+    let rows = plan.run(&execution(2), &mut Store::in_memory(RUNS), |step| {
         match step {
             Step::Run => told += 1,
-            Step::Rows(rows) => told_rows.extend(rows.to_vec()),
+            Step::Point { rows, .. } => told_rows.extend(rows.to_vec()),
         }
         ControlFlow::Continue(())
     });
     let rows = rows.unwrap();
     // 3 · 2 points, without and with proxies, three times each.
-    assert_eq!((told, plan.runs().unwrap()), (36, 36));
+    let counts = plan.counts(Shard::ALL, &Store::in_memory(RUNS)).unwrap();
+    assert_eq!((told, counts.runs, counts.left), (36, 36, 36));
     assert_eq!(told_rows, rows);
     assert!(
         rows.iter()
@@ -118,8 +134,7 @@ fn every_combination_runs_with_the_same_seeds() {
         "{pairs:?}"
     );
     for threads in [1, 3] {
-        plan.threads = threads;
-        assert_eq!(run(&plan).unwrap(), rows, "{threads} threads");
+        assert_eq!(run_on(&plan, threads).unwrap(), rows, "{threads} threads");
     }
 }
 
@@ -214,8 +229,7 @@ fn a_point_that_fails_does_not_end_the_others() {
         ("2 KB", Status::Ok),
     ];
     assert_eq!(statuses, expected);
-    plan.threads = 1;
-    assert_eq!(run(&plan).unwrap(), rows, "one thread");
+    assert_eq!(run_on(&plan, 1).unwrap(), rows, "one thread");
 }
 
 #[test]
@@ -242,13 +256,13 @@ fn some_runs_of_a_point_may_fail() {
 
 #[test]
 fn a_sweep_that_is_stopped_has_the_points_that_were_complete() {
-    let mut plan = plan(&[], &["link.wireless.loss=0 %,1 %,2 %"]);
-    plan.threads = 1;
+    let plan = plan(&[], &["link.wireless.loss=0 %,1 %,2 %"]);
     let all = run(&plan).unwrap();
     let mut told = 0;
-    let rows = plan.run(|step| match step {
+    let mut store = Store::in_memory(RUNS);
+    let rows = plan.run(&execution(1), &mut store, |step| match step {
         Step::Run => ControlFlow::Continue(()),
-        Step::Rows(rows) => {
+        Step::Point { rows, .. } => {
             told += rows.len();
             ControlFlow::Break(())
         }
@@ -289,4 +303,103 @@ fn the_congestion_control_of_the_path_runs() {
             .unwrap()
             .contains("no congestion control \"vegas\"")
     }));
+}
+
+/// How many runs a call with this store makes, and the rows and runs as text.
+fn make(plan: &Plan, shard: Shard, store: &mut Store<StoredRun>) -> (usize, String) {
+    let (mut made, mut text) = (0, String::new());
+    let execution = Execution {
+        shard,
+        ..execution(2)
+    };
+    let each = |step: Step<'_>| {
+        match step {
+            Step::Run => made += 1,
+            Step::Point { rows, runs } => text.push_str(&format!("{rows:?} {runs:?}\n")),
+        }
+        ControlFlow::Continue(())
+    };
+    plan.run(&execution, store, each).unwrap();
+    (made, text)
+}
+
+#[test]
+fn stored_runs_are_not_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: &str| Store::<StoredRun>::open(&folder.path().join(name), RUNS).unwrap();
+    // Flows that fail are results, too.
+    let mut plan = outage("60 ms");
+    plan.sweeps = vec![Sweep::parse("--sweep", "flow.0.1 MB.size=1 KB,100 KB").unwrap()];
+    let (made, all) = make(&plan, Shard::ALL, &mut open("all"));
+    assert_eq!(made, 12);
+    assert_eq!(make(&plan, Shard::ALL, &mut open("all")), (0, all.clone()));
+    // More repetitions: only these are made.
+    plan.repetitions = 4;
+    let counts = plan.counts(Shard::ALL, &open("all")).unwrap();
+    let expected = Counts {
+        runs: 16,
+        stored: 12,
+        left: 4,
+    };
+    assert_eq!(counts, expected);
+    plan.repetitions = 3;
+
+    // Parts, one of them twice, in a folder and in a file.
+    std::fs::create_dir(folder.path().join("folder")).unwrap();
+    for (shard, name, left) in [
+        ("1/3", "folder", 4),
+        ("0/3", "file", 4),
+        ("1/3", "folder", 0),
+    ] {
+        let (made, _) = make(&plan, shard.parse().unwrap(), &mut open(name));
+        assert_eq!(made, left, "{shard}");
+    }
+    let (made, _) = make(&plan, "2/3".parse().unwrap(), &mut open("file"));
+    assert_eq!(made, 4);
+    let merge = |parts: &[&str], to: &str| {
+        let parts: Vec<_> = parts.iter().map(|part| folder.path().join(part)).collect();
+        let to = folder.path().join(to);
+        midspan_records::merge(&parts, &to).unwrap();
+        std::fs::read_to_string(to).unwrap()
+    };
+    let parts = merge(&["folder", "file"], "parts");
+    assert_eq!(merge(&["all"], "serial"), parts, "byte for byte");
+    assert_eq!(make(&plan, Shard::ALL, &mut open("parts")), (0, all));
+}
+
+#[test]
+fn a_stored_run_that_does_not_fit_is_made_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("runs");
+    let open = || Store::<StoredRun>::open(&name, RUNS).unwrap();
+    let plan = plan(&[], &[]);
+    let (_, all) = make(&plan, Shard::ALL, &mut open());
+    let text = std::fs::read_to_string(&name).unwrap();
+    std::fs::write(&name, text.replacen("goodput", "weight", 1)).unwrap();
+    assert_eq!(make(&plan, Shard::ALL, &mut open()), (1, all.clone()));
+    // Neither another version nor another seed is taken.
+    std::fs::write(&name, text.replace("\"sim 1\"", "\"sim 0\"")).unwrap();
+    assert_eq!(make(&plan, Shard::ALL, &mut open()), (6, all));
+    let other = Plan {
+        seed: Some(1000),
+        ..plan
+    };
+    assert_eq!(make(&other, Shard::ALL, &mut open()).0, 6);
+}
+
+#[test]
+fn a_store_that_cannot_be_written_ends_the_sweep_with_the_reason() {
+    let full = std::path::Path::new("/dev/full");
+    if !full.exists() {
+        println!("skipped: no /dev/full");
+        return;
+    }
+    let mut store = Store::<StoredRun>::open(full, RUNS);
+    let Ok(store) = &mut store else {
+        // Some systems refuse to lock the device.
+        return;
+    };
+    let made = plan(&[], &[]).run(&execution(1), store, |_| ControlFlow::Continue(()));
+    let error = made.unwrap_err();
+    assert!(matches!(error, Error::Store(_)), "{error}");
 }

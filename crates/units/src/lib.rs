@@ -13,6 +13,7 @@ mod probability;
 mod quantity;
 mod rate;
 mod serialize;
+mod si;
 mod size;
 mod time;
 
@@ -21,5 +22,6 @@ pub use number::number;
 pub use probability::Probability;
 pub use quantity::ParseError;
 pub use rate::BitRate;
+pub use si::si_value;
 pub use size::ByteSize;
 pub use time::{Time, TimeSpan};

@@ -26,6 +26,8 @@ pub mod lab;
 #[cfg(feature = "lab")]
 pub mod manual;
 #[cfg(feature = "lab")]
+pub mod merge;
+#[cfg(feature = "lab")]
 pub mod paths;
 #[cfg(feature = "lab")]
 pub mod plan;

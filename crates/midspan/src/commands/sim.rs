@@ -4,13 +4,15 @@ mod rows;
 mod traces;
 
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use midspan_lab::CaseKind;
-use midspan_records::Records;
+use midspan_records::{Records, Store};
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Plan, Row, Status, Step};
-use miette::miette;
+use midspan_sweep::{Execution, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
+use miette::{IntoDiagnostic, miette};
+use serde_json::json;
 
 use super::Outcome;
 use super::choices::{cores, interruption, overrides, sweeps};
@@ -27,7 +29,6 @@ pub fn sim(options: &SimOptions) -> Outcome {
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,
-        threads: options.threads.map_or_else(cores, usize::from),
     };
     let path = plan.path()?;
     let title = format!("Simulated flows over the path \"{}\"", path.name);
@@ -53,30 +54,47 @@ pub fn sim(options: &SimOptions) -> Outcome {
 /// Runs all points. CSV and JSON are printed point by point; the table needs all points, so the
 /// points of a sweep are printed on standard error meanwhile.
 fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome {
-    let runs = plan.runs()?;
-    let interrupted = interruption()?;
-    let mut output: Box<dyn rows::Output> = if options.csv {
-        Box::new(rows::Csv::begin(plan)?)
-    } else if options.output.json {
-        Box::new(rows::Json::begin(path))
-    } else {
-        Box::new(rows::Text::begin(path))
+    let mut store: Store<StoredRun> = match &options.state {
+        Some(name) => Store::open(name, RUNS).into_diagnostic()?,
+        None => Store::in_memory(RUNS),
     };
-    let bar = Bar::new(runs as u64);
+    if let Some(note) = store.note() {
+        printing::warning(note);
+    }
+    let execution = Execution {
+        threads: options.threads.map_or_else(cores, usize::from),
+        shard: options.shard.unwrap_or(Shard::ALL),
+        commit: env!("MIDSPAN_BUILT_FROM").to_owned(),
+    };
+    let runs = plan.counts(execution.shard, &store)?;
+    let interrupted = interruption()?;
+    let mut output: Box<dyn rows::Output> = match (options.csv, options.output.json) {
+        _ if options.shard.is_some() => Box::new(rows::Nothing),
+        (true, _) => Box::new(rows::Csv::begin(plan, options.each_run)?),
+        (_, true) => Box::new(rows::Json::begin(path, options.each_run)),
+        (false, false) if options.each_run => {
+            return Err(miette!(
+                "--each-run has no table: add --csv or --json, or leave it out"
+            ));
+        }
+        (false, false) => Box::new(rows::Text::begin(path)),
+    };
+    let is_watched = !plan.sweeps.is_empty() && output.is_table();
+    let bar = Bar::new(runs.left as u64);
     let (mut done, mut failed_to_print) = (0, Ok(()));
-    let all = plan.run(|step| {
+    let all = plan.run(&execution, &mut store, |step| {
         match step {
             Step::Run => {
                 done += 1;
                 bar.advance();
             }
-            Step::Rows(new) => {
-                if !plan.sweeps.is_empty() && !options.csv && !options.output.json {
+            Step::Point { rows: new, runs } => {
+                if is_watched {
                     new.iter()
                         .filter_map(|row| rows::line(plan, row))
                         .for_each(|line| bar.say(&line));
                 }
-                failed_to_print = output.add(plan, new);
+                failed_to_print = output.add(plan, new, runs);
             }
         }
         if interrupted.load(Ordering::Relaxed) || failed_to_print.is_err() {
@@ -87,15 +105,21 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     bar.finish();
     let all = all?;
     failed_to_print?;
+    if let (Some(shard), Some(file)) = (options.shard, &options.state) {
+        let is_complete = done == runs.left;
+        report_shard(shard, file, (done, runs.stored), options.output.json);
+        return Ok(is_complete);
+    }
     let is_nothing = !all.is_empty() && all.iter().all(|row| row.status() == Status::Failed);
     let reason = || all.iter().find_map(|row| row.failure.as_ref());
     // One point without a result is an error, and no table.
     if !(is_nothing && plan.sweeps.is_empty() && output.is_table()) {
         output.end(title);
     }
-    if interrupted.load(Ordering::Relaxed) && done < runs {
+    if interrupted.load(Ordering::Relaxed) && done < runs.left {
         printing::warning(format_args!(
-            "stopped after {done} of {runs} runs: the points that were complete are in the output"
+            "stopped after {done} of {} runs: the points that were complete are in the output",
+            runs.left
         ));
         return Ok(false);
     }
@@ -110,6 +134,22 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
         ));
     }
     Ok(failed == 0)
+}
+
+/// Prints what a part of a sweep has stored.
+fn report_shard(shard: Shard, file: &Path, (made, stored): (usize, usize), json: bool) {
+    if json {
+        let shard = shard.to_string();
+        printing::line(
+            json!({ "shard": shard, "state": file, "made": made, "stored before": stored }),
+        );
+    } else {
+        printing::line(format_args!(
+            "part {shard}: made {made} runs; {} had {stored} before. When all parts are made, join their \
+             files with `midspan merge`",
+            file.display()
+        ));
+    }
 }
 
 /// The number of points of some rows.

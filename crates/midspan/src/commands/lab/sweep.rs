@@ -125,8 +125,6 @@ fn points(options: &LabRunOptions, kinds: &[CaseKind]) -> miette::Result<Vec<Poi
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,
-        // Nothing is simulated.
-        threads: 1,
     };
     let point = |(values, path): (Vec<String>, Path)| -> miette::Result<Point> {
         midspan_lab::check(&path).into_diagnostic()?;

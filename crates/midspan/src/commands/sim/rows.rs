@@ -3,17 +3,19 @@
 use midspan_records::{By, Record, statistics};
 use midspan_report::units::format_with_spread;
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Plan, Row};
+use midspan_sweep::{Plan, Row, RunRow, Status};
+use midspan_units::si_value;
 use miette::IntoDiagnostic;
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::case_of;
 use crate::printing;
 
 /// Takes rows as soon as they are complete.
 pub trait Output {
-    /// Takes the rows of one point.
-    fn add(&mut self, plan: &Plan, rows: &[Row]) -> miette::Result<()>;
+    /// Takes the rows and the runs of one point.
+    fn add(&mut self, plan: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()>;
     /// All rows are there.
     fn end(&mut self, title: &str);
     /// Whether nothing is printed before the end.
@@ -64,23 +66,99 @@ pub fn line(plan: &Plan, row: &Row) -> Option<String> {
     }
 }
 
-/// One line for each quantity at each point.
-pub struct Csv;
+/// Prints nothing: the runs of a part are only stored.
+pub struct Nothing;
+
+impl Output for Nothing {
+    fn add(&mut self, _: &Plan, _: &[Row], _: &[RunRow]) -> miette::Result<()> {
+        Ok(())
+    }
+
+    fn end(&mut self, _: &str) {}
+}
+
+/// The unit of each swept key, if all its values are quantities of one unit.
+fn units(plan: &Plan) -> Vec<Option<&'static str>> {
+    let unit_of = |sweep: &midspan_document::Sweep| {
+        let mut units = sweep
+            .values()
+            .iter()
+            .map(|(text, _)| Some(si_value(text)?.1));
+        let first = units.next()??;
+        units.all(|unit| unit == Some(first)).then_some(first)
+    };
+    plan.sweeps.iter().map(unit_of).collect()
+}
+
+/// The swept values of a point: as typed, then as numbers.
+fn point_cells(plan: &Plan, point: &[String]) -> Vec<String> {
+    let numbers = units(plan).into_iter().zip(point);
+    let numbers = numbers.filter_map(|(unit, text)| unit.and_then(|_| si_value(text)));
+    let numbers = numbers.map(|(value, _)| value.to_string());
+    point.iter().cloned().chain(numbers).collect()
+}
+
+/// One line for each quantity at each point, or of each run.
+pub struct Csv {
+    each_run: bool,
+}
 
 impl Csv {
     /// Prints the heading.
-    pub fn begin(plan: &Plan) -> miette::Result<Self> {
-        let columns = [
-            "flow", "case", "quantity", "unit", "mean", "low", "high", "runs", "status", "reason",
-        ];
-        let swept = plan.sweeps.iter().map(|sweep| sweep.key().to_string());
-        print([swept.chain(columns.map(str::to_owned)).collect()])?;
-        Ok(Self)
+    pub fn begin(plan: &Plan, each_run: bool) -> miette::Result<Self> {
+        let columns: &[&str] = if each_run {
+            &[
+                "flow", "case", "seed", "quantity", "unit", "value", "status", "reason", "commit",
+            ]
+        } else {
+            &[
+                "flow", "case", "quantity", "unit", "mean", "low", "high", "runs", "status",
+                "reason",
+            ]
+        };
+        let keys = plan.sweeps.iter().map(|sweep| sweep.key());
+        let numbers = keys.clone().zip(units(plan));
+        let numbers = numbers.filter_map(|(key, unit)| Some(number_column(key, unit?)));
+        let columns = columns.iter().copied().map(str::to_owned);
+        print([keys
+            .map(str::to_owned)
+            .chain(numbers)
+            .chain(columns)
+            .collect()])?;
+        Ok(Self { each_run })
+    }
+}
+
+/// The name of the column that has a swept value as a number.
+fn number_column(key: &str, unit: &str) -> String {
+    match unit {
+        "" => format!("{key} (number)"),
+        _ => format!("{key} ({unit})"),
     }
 }
 
 impl Output for Csv {
-    fn add(&mut self, _: &Plan, rows: &[Row]) -> miette::Result<()> {
+    fn add(&mut self, plan: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()> {
+        if self.each_run {
+            return print(runs.iter().flat_map(each_run).map(|run| {
+                let value = run
+                    .value
+                    .map_or_else(String::new, |value| value.to_string());
+                let cells = [
+                    run.flow.to_owned(),
+                    run.case.to_owned(),
+                    run.seed.to_string(),
+                    run.quantity.to_owned(),
+                    run.unit.to_owned(),
+                    value,
+                    run.status.to_owned(),
+                    run.reason.unwrap_or_default().to_owned(),
+                    run.commit.to_owned(),
+                ];
+                let point = point_cells(plan, run.values);
+                point.into_iter().chain(cells).collect()
+            }));
+        }
         print(rows.iter().map(|row| {
             let mean = statistics::mean(&row.values);
             let interval = mean.and_then(|mean| mean.interval());
@@ -97,11 +175,61 @@ impl Output for Csv {
                 row.status().name().to_owned(),
                 row.reason().unwrap_or_default(),
             ];
-            row.point.iter().cloned().chain(cells).collect()
+            let point = point_cells(plan, &row.point);
+            point.into_iter().chain(cells).collect()
         }))
     }
 
     fn end(&mut self, _: &str) {}
+}
+
+/// One quantity of one flow of one run, or the reason why the flow has none.
+#[derive(Serialize)]
+struct RunLine<'a> {
+    #[serde(skip)]
+    values: &'a [String],
+    flow: &'a str,
+    case: &'static str,
+    seed: u64,
+    quantity: &'a str,
+    unit: &'a str,
+    value: Option<f64>,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    commit: &'a str,
+}
+
+/// The lines of one flow of one run.
+fn each_run(run: &RunRow) -> Vec<RunLine<'_>> {
+    let line = RunLine {
+        values: &run.point,
+        flow: &run.flow,
+        case: case_of(run.proxies).name(),
+        seed: run.seed,
+        quantity: "",
+        unit: "",
+        value: None,
+        status: Status::Failed.name(),
+        reason: None,
+        commit: &run.commit,
+    };
+    match &run.outcome {
+        Err(reason) => vec![RunLine {
+            reason: Some(reason),
+            ..line
+        }],
+        Ok(measures) => {
+            let measured = measures.iter().map(|one| RunLine {
+                quantity: &one.quantity.name,
+                unit: one.quantity.unit,
+                value: Some(one.value),
+                status: Status::Ok.name(),
+                ..line
+            });
+            measured.collect()
+        }
+    }
 }
 
 /// Prints lines of comma-separated values.
@@ -121,7 +249,38 @@ fn print(lines: impl IntoIterator<Item = Vec<String>>) -> miette::Result<()> {
 /// One object, with a line for each quantity at each point.
 pub struct Json {
     path: String,
+    each_run: bool,
     is_first: bool,
+}
+
+/// A line with the values of the swept keys.
+#[derive(Serialize)]
+struct AtPoint<L> {
+    #[serde(flatten)]
+    line: L,
+    /// As typed.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    point: Map<String, Value>,
+    /// In SI base units, bit/s, bytes, or as shares.
+    #[serde(skip_serializing_if = "Map::is_empty")]
+    numbers: Map<String, Value>,
+}
+
+impl<L> AtPoint<L> {
+    fn new(plan: &Plan, point: &[String], line: L) -> Self {
+        let swept = || plan.sweeps.iter().map(|sweep| sweep.key().to_owned());
+        let typed = point.iter().map(|text| Value::from(text.as_str()));
+        let numbers = swept().zip(units(plan)).zip(point);
+        let numbers = numbers.filter_map(|((key, unit), text)| {
+            unit?;
+            Some((key, Value::from(si_value(text)?.0)))
+        });
+        Self {
+            line,
+            point: swept().zip(typed).collect(),
+            numbers: numbers.collect(),
+        }
+    }
 }
 
 /// A record with the columns that only sweeps have.
@@ -137,31 +296,41 @@ struct Line {
 
 impl Json {
     /// Prints the beginning of the object.
-    pub fn begin(path: &str) -> Self {
-        printing::line("{\"records\": [");
+    pub fn begin(path: &str, each_run: bool) -> Self {
+        let name = if each_run { "runs" } else { "records" };
+        printing::line(format_args!("{{\"{name}\": ["));
         Self {
             path: path.to_owned(),
+            each_run,
             is_first: true,
         }
+    }
+
+    fn print(&mut self, line: &impl Serialize) -> miette::Result<()> {
+        let text = serde_json::to_string(line).into_diagnostic()?;
+        // Standard output writes whole lines, so a comma stands before the next record.
+        let separator = if self.is_first { ' ' } else { ',' };
+        printing::line(format_args!("{separator}{text}"));
+        self.is_first = false;
+        Ok(())
     }
 }
 
 impl Output for Json {
-    fn add(&mut self, plan: &Plan, rows: &[Row]) -> miette::Result<()> {
-        for row in rows {
+    fn add(&mut self, plan: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()> {
+        if self.each_run {
+            let mut lines = runs.iter().flat_map(each_run);
+            return lines.try_for_each(|run| self.print(&AtPoint::new(plan, run.values, run)));
+        }
+        rows.iter().try_for_each(|row| {
             let line = Line {
                 record: record(&self.path, plan, row),
                 status: row.status().name(),
                 reason: row.reason(),
                 runs: row.values.len(),
             };
-            let text = serde_json::to_string(&line).into_diagnostic()?;
-            // Standard output writes whole lines, so a comma stands before the next record.
-            let separator = if self.is_first { ' ' } else { ',' };
-            printing::line(format_args!("{separator}{text}"));
-            self.is_first = false;
-        }
-        Ok(())
+            self.print(&AtPoint::new(plan, &row.point, line))
+        })
     }
 
     fn end(&mut self, _: &str) {
@@ -186,7 +355,7 @@ impl Text {
 }
 
 impl Output for Text {
-    fn add(&mut self, plan: &Plan, rows: &[Row]) -> miette::Result<()> {
+    fn add(&mut self, plan: &Plan, rows: &[Row], _: &[RunRow]) -> miette::Result<()> {
         self.records.extend(rows.iter().map(|row| {
             let mut record = record(&self.path, plan, row);
             record.note = row

@@ -175,3 +175,78 @@ fn several_writers_at_once_lose_nothing() {
     let store = open(&name);
     assert_eq!((store.len(), store.note()), (400, None));
 }
+
+#[test]
+fn a_folder_keeps_each_row_in_a_file_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path();
+    thread::scope(|scope| {
+        for writer in 0..4 {
+            scope.spawn(move || {
+                let mut store = open(name);
+                // All writers have some runs in common.
+                for seed in writer * 5..writer * 5 + 10 {
+                    store.put(&key(seed), row(seed as f64)).unwrap();
+                }
+            });
+        }
+    });
+    // A file of a writer that was killed, and a file of somebody else.
+    fs::write(name.join(".run-1"), "{\"run\":").unwrap();
+    fs::write(name.join("notes.txt"), "mine").unwrap();
+    let store = open(name);
+    assert_eq!((store.len(), store.note()), (25, None));
+    assert_eq!(store.get(&key(24)), Some(&row(24.0)));
+    fs::write(name.join("test-3-damaged.json"), "{\"run\":").unwrap();
+    let note = open(name).note().unwrap();
+    assert!(note.contains("1 incomplete or damaged"), "{note}");
+}
+
+#[test]
+fn merged_stores_are_the_same_whoever_made_the_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = |name: &str| folder.path().join(name);
+    fs::create_dir(name("folder")).unwrap();
+    let other = RunKind {
+        name: "other",
+        ..KIND
+    };
+    let fill = |to: &str, seeds: &mut dyn Iterator<Item = u64>| {
+        let mut store = open(&name(to));
+        for seed in seeds {
+            store.put(&key(seed), row(seed as f64)).unwrap();
+        }
+    };
+    fill("serial", &mut (0..20));
+    fill("odd", &mut (0..20).filter(|seed| seed % 2 == 1).rev());
+    fill(
+        "folder",
+        &mut (0..20).filter(|seed| seed % 2 == 0 || *seed == 3),
+    );
+    for to in ["serial", "odd"] {
+        let mut others: Store<u32> = Store::open(&name(to), other).unwrap();
+        others.put(&key(0), 7).unwrap();
+    }
+    let one = merge(&[name("serial")], &name("one")).unwrap();
+    let parts = [name("folder"), name("odd")];
+    let two = merge(&parts, &name("two")).unwrap();
+    assert_eq!((one.rows, one.equal, one.different), (21, 0, 0));
+    assert_eq!((two.rows, two.equal, two.different), (21, 1, 0));
+    assert_eq!(
+        fs::read_to_string(name("one")).unwrap(),
+        fs::read_to_string(name("two")).unwrap()
+    );
+    assert_eq!(open(&name("two")).get(&key(3)), Some(&row(3.0)));
+
+    // A run with two results: the later store counts. A file is never replaced.
+    open(&name("odd")).put(&key(3), row(0.5)).unwrap();
+    let three = merge(&[name("serial"), name("odd")], &name("three")).unwrap();
+    // Of the two rows in "odd" itself, the first one is equal to that of "serial".
+    assert_eq!(three.different, 1);
+    assert_eq!(open(&name("three")).get(&key(3)), Some(&row(0.5)));
+    let refused = merge(&parts, &name("three")).unwrap_err();
+    assert!(matches!(refused, StoreError::Exists { .. }), "{refused}");
+    let missing = merge(&[name("nothing")], &name("four")).unwrap_err();
+    assert!(matches!(missing, StoreError::File { .. }), "{missing}");
+    assert!(!name("four").exists());
+}

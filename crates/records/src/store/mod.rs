@@ -9,6 +9,12 @@
 //! lock on the file. A line that was cut short, by a full disk or when the power failed, is
 //! ignored, and the next line begins on a line of its own. Of two rows with the same key, the later
 //! one counts. A store of one kind of runs leaves the rows of other kinds in the file alone.
+//!
+//! A store can be a folder instead, with a file for each row ([`folder`]): for processes on several
+//! machines that share a file system, where locks are not reliable. [`merge`] joins several stores.
+
+mod folder;
+mod merge;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
@@ -16,6 +22,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+pub use merge::{Merged, merge};
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -51,6 +59,12 @@ pub enum StoreError {
     /// The file is larger than any that is read.
     #[error("{} is larger than 256 MiB, the most that is read", file.display())]
     TooLarge {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A merged store would replace one that exists.
+    #[error("{} exists; name a file that does not exist yet", file.display())]
+    Exists {
         /// The file.
         file: PathBuf,
     },
@@ -129,8 +143,19 @@ struct Line<R> {
 pub struct Store<R> {
     kind: RunKind,
     rows: BTreeMap<String, R>,
-    file: Option<(PathBuf, File)>,
+    place: Place,
     ignored: Ignored,
+}
+
+/// Where the rows are written.
+#[derive(Debug)]
+enum Place {
+    /// Nowhere.
+    Memory,
+    /// At the end of a file.
+    File(PathBuf, File),
+    /// Each to a file of its own, in this folder.
+    Folder(PathBuf),
 }
 
 /// Lines that are not used.
@@ -149,42 +174,27 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
         Self {
             kind,
             rows: BTreeMap::new(),
-            file: None,
+            place: Place::Memory,
             ignored: Ignored::default(),
         }
     }
 
-    /// The rows of a file, which new ones are added to. It is made if it does not exist.
+    /// The rows of a file or folder, which new ones are added to. A file is made if nothing of this
+    /// name exists; a folder must exist.
     ///
     /// # Errors
     /// The file cannot be read or written, has something else, or is too large.
     pub fn open(name: &Path, kind: RunKind) -> Result<Self, StoreError> {
-        let failed = |what| {
-            move |source| StoreError::File {
-                what,
-                file: name.to_owned(),
-                source,
-            }
-        };
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(name)
-            .map_err(failed("open"))?;
-        // No other process is in the middle of a line.
-        file.lock_shared().map_err(failed("lock"))?;
-        let mut content = Vec::new();
-        let read = (&file).take(LARGEST + 1).read_to_end(&mut content);
-        file.unlock().map_err(failed("unlock"))?;
-        read.map_err(failed("read"))?;
-        if content.len() as u64 > LARGEST {
-            return Err(StoreError::TooLarge {
-                file: name.to_owned(),
-            });
-        }
         let mut store = Self::in_memory(kind);
-        if !store.is_readable(&content) {
+        if name.is_dir() {
+            for line in folder::lines(name)? {
+                store.read(&line);
+            }
+            store.place = Place::Folder(name.to_owned());
+            return Ok(store);
+        }
+        let (file, content) = open_file(name)?;
+        if !is_readable(&content, kind.before) {
             return Err(StoreError::Foreign {
                 file: name.to_owned(),
             });
@@ -192,7 +202,7 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
         for line in content.split(|byte| *byte == b'\n') {
             store.read(line);
         }
-        store.file = Some((name.to_owned(), file));
+        store.place = Place::File(name.to_owned(), file);
         Ok(store)
     }
 
@@ -213,14 +223,15 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
             key: key.digest(),
             row,
         };
-        if let Some((name, file)) = &self.file {
+        let written = || {
             let mut text = serde_json::to_string(&line).map_err(StoreError::Row)?;
             text.push('\n');
-            append(file, &text).map_err(|source| StoreError::File {
-                what: "add to",
-                file: name.clone(),
-                source,
-            })?;
+            Ok(text)
+        };
+        match &self.place {
+            Place::Memory => (),
+            Place::File(name, file) => append(file, &written()?).map_err(failed("add to", name))?,
+            Place::Folder(name) => folder::add(name, &line.kind, &line.key, &written()?)?,
         }
         self.rows.insert(line.key, line.row);
         Ok(())
@@ -241,7 +252,9 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
     /// A sentence on the lines of the file that are not used; `None` if all are.
     #[must_use]
     pub fn note(&self) -> Option<String> {
-        let (name, _) = self.file.as_ref()?;
+        let (Place::File(name, _) | Place::Folder(name)) = &self.place else {
+            return None;
+        };
         let Ignored { earlier, broken } = self.ignored;
         let reasons: Vec<String> = [
             (earlier, "of an earlier version of Midspan"),
@@ -263,23 +276,6 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
                 reasons.join(", ")
             )
         })
-    }
-
-    /// Whether the content is that of a store, also one whose first line was cut short, or a file
-    /// from before there were stores.
-    fn is_readable(&self, content: &[u8]) -> bool {
-        let mut lines = content.split(|byte| *byte == b'\n');
-        let first = lines.next().unwrap_or(&[]);
-        let is_followed = lines
-            .next()
-            .is_none_or(|second| second.starts_with(BEGINNING));
-        // The file system may fill what it could not write with zeros.
-        let is_empty = !first.is_empty() && first.iter().all(|byte| *byte == 0);
-        let is_cut = BEGINNING.starts_with(first) && is_followed;
-        is_empty
-            || is_cut
-            || first.starts_with(BEGINNING)
-            || (self.kind.before).is_some_and(|before| first.starts_with(before.as_bytes()))
     }
 
     /// Takes the row of a line over, or counts the line.
@@ -313,6 +309,53 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
     }
 }
 
+/// The error of a system call on a file.
+fn failed(what: &'static str, name: &Path) -> impl FnOnce(io::Error) -> StoreError {
+    let file = name.to_owned();
+    move |source| StoreError::File { what, file, source }
+}
+
+/// Opens a file of rows, or makes it; returns its content, too.
+fn open_file(name: &Path) -> Result<(File, Vec<u8>), StoreError> {
+    let mut options = OpenOptions::new();
+    let options = options.read(true).append(true).create(true);
+    let file = options.open(name).map_err(failed("open", name))?;
+    let content = read_file(name, &file)?;
+    Ok((file, content))
+}
+
+/// The content of a file of rows, while no other process is in the middle of a line.
+fn read_file(name: &Path, file: &File) -> Result<Vec<u8>, StoreError> {
+    file.lock_shared().map_err(failed("lock", name))?;
+    let mut content = Vec::new();
+    let read = file.take(LARGEST + 1).read_to_end(&mut content);
+    file.unlock().map_err(failed("unlock", name))?;
+    read.map_err(failed("read", name))?;
+    if content.len() as u64 > LARGEST {
+        return Err(StoreError::TooLarge {
+            file: name.to_owned(),
+        });
+    }
+    Ok(content)
+}
+
+/// Whether the content is that of a file of rows, also one whose first line was cut short, or a file
+/// from before there were stores.
+fn is_readable(content: &[u8], before: Option<&str>) -> bool {
+    let mut lines = content.split(|byte| *byte == b'\n');
+    let first = lines.next().unwrap_or(&[]);
+    let is_followed = lines
+        .next()
+        .is_none_or(|second| second.starts_with(BEGINNING));
+    // The file system may fill what it could not write with zeros.
+    let is_empty = !first.is_empty() && first.iter().all(|byte| *byte == 0);
+    let is_cut = BEGINNING.starts_with(first) && is_followed;
+    is_empty
+        || is_cut
+        || first.starts_with(BEGINNING)
+        || before.is_some_and(|before| first.starts_with(before.as_bytes()))
+}
+
 /// Adds a line to a file to which other processes may add lines, too.
 fn append(mut file: &File, line: &str) -> io::Result<()> {
     file.lock()?;
@@ -335,5 +378,4 @@ fn end_last_line(mut file: &File) -> io::Result<()> {
 }
 
 #[cfg(test)]
-#[path = "store_tests.rs"]
 mod tests;

@@ -1,0 +1,71 @@
+//! A store that is a folder: each row in a file of its own, named after its kind and key.
+//!
+//! A file gets its name only when it is complete, in one step, so neither a reader nor a second
+//! process with the same run meets half a row. If a process ends before that, a file remains whose
+//! name begins with a dot; no process reads it.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::{LARGEST, StoreError, failed, read_file};
+
+/// How the names of all rows end.
+const END: &str = ".json";
+
+/// The rows of a folder, in the order of their names.
+pub(super) fn lines(folder: &Path) -> Result<Vec<Vec<u8>>, StoreError> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed("read", folder))? {
+        let name = entry.map_err(failed("read", folder))?.file_name();
+        let is_row =
+            (name.to_str()).is_some_and(|name| name.ends_with(END) && !name.starts_with('.'));
+        if is_row {
+            names.push(name);
+        }
+    }
+    names.sort_unstable();
+    let (mut lines, mut total) = (Vec::with_capacity(names.len()), 0);
+    for name in names {
+        let name = folder.join(name);
+        let file = File::open(&name).map_err(failed("open", &name))?;
+        let mut line = read_file(&name, &file)?;
+        line.truncate(line.trim_ascii_end().len());
+        total += line.len() as u64;
+        if total > LARGEST {
+            return Err(StoreError::TooLarge {
+                file: folder.to_owned(),
+            });
+        }
+        lines.push(line);
+    }
+    Ok(lines)
+}
+
+/// Adds a row, or replaces the one with the same kind and key.
+pub(super) fn add(folder: &Path, kind: &str, key: &str, line: &str) -> Result<(), StoreError> {
+    let name = folder.join(format!("{}-{key}{END}", kind.replace([' ', '/'], "-")));
+    write_whole(&name, line.as_bytes())
+}
+
+/// Writes a file that has its name only when it is complete.
+pub(super) fn write_whole(name: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let folder = match name.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    // As of every new file, the mode is limited by the process's umask.
+    let mode = Permissions::from_mode(0o666);
+    let mut file = tempfile::Builder::new()
+        .prefix(".run-")
+        .permissions(mode)
+        .tempfile_in(folder)
+        .map_err(failed("write", name))?;
+    let written = file
+        .write_all(content)
+        .and_then(|()| file.as_file().sync_all());
+    written.map_err(failed("write", name))?;
+    let kept = file.persist(name).map_err(|error| error.error);
+    kept.map(|_| ()).map_err(failed("write", name))
+}

@@ -104,6 +104,13 @@ test-page: dependencies
 		|| echo "npm cannot install $(page_packages)"
 	$(as_namespace_root) cargo test --package midspan-proxy --test page -- --nocapture
 
+# Python's package: docs/python.md. Not part of make test, because it installs large packages of others.
+wheel:
+	scripts/wheel
+
+test-python: dependencies
+	$(as_namespace_root) scripts/test-python
+
 soak: dependencies
 	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak --nocapture
 

@@ -5,16 +5,18 @@
 //! runs several times, with the same seeds at every point (common random numbers). Runs are
 //! distributed over threads; the result does not depend on their number. A run that fails does not
 //! end the others: its point has a row with the reason. Finished runs can be stored ([`RUNS`]), and
-//! distributed over several calls and machines ([`Shard`]).
+//! distributed over several calls and machines ([`Part`]).
 
 mod error;
 mod measure;
+mod numbers;
 mod plan;
 mod run;
 mod work;
 
 pub use error::Error;
 pub use measure::{FlowRun, Measure, measure, measure_flows};
+pub use numbers::column_of;
 pub use plan::{Counts, Execution, Failure, Plan, Row, RunRow, Status, Step};
-pub use run::{NoShard, RUNS, Shard, StoredFlow, StoredRun};
+pub use run::{NoShard, Part, RUNS, Shard, StoredFlow, StoredRun};
 pub use work::{in_parallel, in_parallel_each};

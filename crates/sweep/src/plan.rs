@@ -10,7 +10,7 @@ use midspan_sim::NoObserver;
 
 use crate::Error;
 use crate::measure::{FlowRun, Measure, measure_flows};
-use crate::run::{Shard, StoredRun, key_of_point};
+use crate::run::{Part, StoredRun, key_of_point};
 use crate::work::in_parallel_each;
 
 /// The runs of a sweep.
@@ -35,8 +35,8 @@ pub struct Plan {
 pub struct Execution {
     /// Number of threads.
     pub threads: usize,
-    /// The part of the runs that is made.
-    pub shard: Shard,
+    /// The runs that are made.
+    pub part: Part,
     /// The commit of Midspan, which is stored with each run; empty if the build has none.
     pub commit: String,
 }
@@ -200,15 +200,23 @@ impl Plan {
     ///
     /// # Errors
     /// The path file, an override or a swept value is wrong.
-    pub fn counts(&self, shard: Shard, store: &Store<StoredRun>) -> Result<Counts, Error> {
+    pub fn counts(&self, part: &Part, store: &Store<StoredRun>) -> Result<Counts, Error> {
         let points = self.points()?;
         let ended = self.stored(&points, store);
-        let is_left = |(run, ended): (usize, &Option<Ended>)| ended.is_none() && shard.has(run);
         Ok(Counts {
             runs: ended.len(),
             stored: ended.iter().flatten().count(),
-            left: ended.iter().enumerate().filter(|one| is_left(*one)).count(),
+            left: missing(&ended, part).len(),
         })
+    }
+
+    /// The numbers of the runs of a part that are not stored, in order.
+    ///
+    /// # Errors
+    /// The path file, an override or a swept value is wrong.
+    pub fn missing(&self, part: &Part, store: &Store<StoredRun>) -> Result<Vec<usize>, Error> {
+        let points = self.points()?;
+        Ok(missing(&self.stored(&points, store), part))
     }
 
     /// Makes all runs of a part that are not stored, and stores them. `each` is
@@ -229,8 +237,7 @@ impl Plan {
         let points = self.points()?;
         let repetitions = self.repetitions();
         let mut ended = self.stored(&points, store);
-        let mut missing: Vec<usize> = (0..ended.len()).collect();
-        missing.retain(|run| ended[*run].is_none() && execution.shard.has(*run));
+        let missing = missing(&ended, &execution.part);
         let mut rows: Vec<Row> = Vec::new();
         let mut complete = 0;
         let mut tell = |step: Step<'_>| match each(step) {
@@ -380,6 +387,14 @@ impl Plan {
         }
         Ok(path)
     }
+}
+
+/// The numbers of the runs of a part that have not ended.
+fn missing(ended: &[Option<Ended>], part: &Part) -> Vec<usize> {
+    let runs = ended.iter().enumerate();
+    runs.filter(|(run, ended)| ended.is_none() && part.has(*run))
+        .map(|(run, _)| run)
+        .collect()
 }
 
 impl Point {

@@ -1,5 +1,6 @@
 //! One run of a sweep, and how it is stored.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
@@ -110,6 +111,29 @@ pub(crate) fn key_of_point(path: &Path, proxies: bool) -> Option<RunKey> {
     )
 }
 
+/// Some of the runs of a sweep, by their numbers from 0: points in their order, each without proxies and
+/// with them, and of each of these the repetitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Part {
+    /// All runs.
+    All,
+    /// A part of equal size.
+    Shard(Shard),
+    /// The runs of these numbers.
+    Runs(BTreeSet<usize>),
+}
+
+impl Part {
+    /// Whether a run is in the part.
+    pub(crate) fn has(&self, run: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Shard(shard) => shard.has(run),
+            Self::Runs(runs) => runs.contains(&run),
+        }
+    }
+}
+
 /// A part of the runs of a sweep: those whose number, from 0, divided by `of` leaves the remainder
 /// `number`. Written `0/4`, as the numbers of array jobs (`SLURM_ARRAY_TASK_ID`,
 /// `JOB_COMPLETION_INDEX`).
@@ -120,11 +144,8 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All runs.
-    pub const ALL: Self = Self { number: 0, of: 1 };
-
     /// Whether a run is in the part.
-    pub(crate) const fn has(self, run: usize) -> bool {
+    const fn has(self, run: usize) -> bool {
         run as u64 % self.of as u64 == self.number as u64
     }
 }
@@ -162,7 +183,7 @@ mod tests {
         let shards: Vec<Shard> = (0..3).map(|k| format!("{k}/3").parse().unwrap()).collect();
         for run in 0..20 {
             assert_eq!(shards.iter().filter(|shard| shard.has(run)).count(), 1);
-            assert!(Shard::ALL.has(run));
+            assert!(Part::All.has(run));
         }
         assert_eq!(shards[2].to_string(), "2/3");
         for wrong in ["", "1", "/", "3/3", "0/0", "-1/3", "1/2/3", "a/b"] {

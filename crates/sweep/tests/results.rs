@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use midspan_path::BuiltIn;
 use midspan_records::{Store, merge};
-use midspan_sweep::{Execution, Plan, RUNS, Shard, StoredRun};
+use midspan_sweep::{Execution, Part, Plan, RUNS, StoredRun};
 
 /// If this variable is set, the file is written again. Results that differ are still refused, unless
 /// the version has changed.
@@ -30,7 +30,7 @@ fn plan(path: &BuiltIn) -> Plan {
 fn make(path: &BuiltIn, store: &mut Store<StoredRun>) {
     let execution = Execution {
         threads: 2,
-        shard: Shard::ALL,
+        part: Part::All,
         commit: String::new(),
     };
     let made = plan(path).run(&execution, store, |_| ControlFlow::Continue(()));

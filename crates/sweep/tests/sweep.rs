@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use midspan_document::{Override, Source, Sweep};
 use midspan_records::Store;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
-use midspan_sweep::{Counts, Error, Execution, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
+use midspan_sweep::{Counts, Error, Execution, Part, Plan, RUNS, Row, Status, Step, StoredRun};
 
 const PATH: &str = r#"
 [[host]]
@@ -63,7 +63,7 @@ fn plan(overrides: &[&str], sweeps: &[&str]) -> Plan {
 fn execution(threads: usize) -> Execution {
     Execution {
         threads,
-        shard: Shard::ALL,
+        part: Part::All,
         commit: "0123456789ab".into(),
     }
 }
@@ -102,7 +102,7 @@ fn every_combination_runs_with_the_same_seeds() {
     });
     let rows = rows.unwrap();
     // 3 · 2 points, without and with proxies, three times each.
-    let counts = plan.counts(Shard::ALL, &Store::in_memory(RUNS)).unwrap();
+    let counts = plan.counts(&Part::All, &Store::in_memory(RUNS)).unwrap();
     assert_eq!((told, counts.runs, counts.left), (36, 36, 36));
     assert_eq!(told_rows, rows);
     assert!(
@@ -306,10 +306,10 @@ fn the_congestion_control_of_the_path_runs() {
 }
 
 /// How many runs a call with this store makes, and the rows and runs as text.
-fn make(plan: &Plan, shard: Shard, store: &mut Store<StoredRun>) -> (usize, String) {
+fn make(plan: &Plan, part: Part, store: &mut Store<StoredRun>) -> (usize, String) {
     let (mut made, mut text) = (0, String::new());
     let execution = Execution {
-        shard,
+        part,
         ..execution(2)
     };
     let each = |step: Step<'_>| {
@@ -330,12 +330,12 @@ fn stored_runs_are_not_made_again() {
     // Flows that fail are results, too.
     let mut plan = outage("60 ms");
     plan.sweeps = vec![Sweep::parse("--sweep", "flow.0.1 MB.size=1 KB,100 KB").unwrap()];
-    let (made, all) = make(&plan, Shard::ALL, &mut open("all"));
+    let (made, all) = make(&plan, Part::All, &mut open("all"));
     assert_eq!(made, 12);
-    assert_eq!(make(&plan, Shard::ALL, &mut open("all")), (0, all.clone()));
+    assert_eq!(make(&plan, Part::All, &mut open("all")), (0, all.clone()));
     // More repetitions: only these are made.
     plan.repetitions = 4;
-    let counts = plan.counts(Shard::ALL, &open("all")).unwrap();
+    let counts = plan.counts(&Part::All, &open("all")).unwrap();
     let expected = Counts {
         runs: 16,
         stored: 12,
@@ -351,10 +351,17 @@ fn stored_runs_are_not_made_again() {
         ("0/3", "file", 4),
         ("1/3", "folder", 0),
     ] {
-        let (made, _) = make(&plan, shard.parse().unwrap(), &mut open(name));
+        let (made, _) = make(&plan, Part::Shard(shard.parse().unwrap()), &mut open(name));
         assert_eq!(made, left, "{shard}");
     }
-    let (made, _) = make(&plan, "2/3".parse().unwrap(), &mut open("file"));
+    let left = plan.missing(&Part::Shard("2/3".parse().unwrap()), &open("file"));
+    let left = left.unwrap();
+    assert_eq!(left, [2, 5, 8, 11]);
+    let (made, _) = make(
+        &plan,
+        Part::Runs(left.into_iter().collect()),
+        &mut open("file"),
+    );
     assert_eq!(made, 4);
     let merge = |parts: &[&str], to: &str| {
         let parts: Vec<_> = parts.iter().map(|part| folder.path().join(part)).collect();
@@ -364,7 +371,7 @@ fn stored_runs_are_not_made_again() {
     };
     let parts = merge(&["folder", "file"], "parts");
     assert_eq!(merge(&["all"], "serial"), parts, "byte for byte");
-    assert_eq!(make(&plan, Shard::ALL, &mut open("parts")), (0, all));
+    assert_eq!(make(&plan, Part::All, &mut open("parts")), (0, all));
 }
 
 #[test]
@@ -373,18 +380,18 @@ fn a_stored_run_that_does_not_fit_is_made_again() {
     let name = folder.path().join("runs");
     let open = || Store::<StoredRun>::open(&name, RUNS).unwrap();
     let plan = plan(&[], &[]);
-    let (_, all) = make(&plan, Shard::ALL, &mut open());
+    let (_, all) = make(&plan, Part::All, &mut open());
     let text = std::fs::read_to_string(&name).unwrap();
     std::fs::write(&name, text.replacen("goodput", "weight", 1)).unwrap();
-    assert_eq!(make(&plan, Shard::ALL, &mut open()), (1, all.clone()));
+    assert_eq!(make(&plan, Part::All, &mut open()), (1, all.clone()));
     // Neither another version nor another seed is taken.
     std::fs::write(&name, text.replace("\"sim 1\"", "\"sim 0\"")).unwrap();
-    assert_eq!(make(&plan, Shard::ALL, &mut open()), (6, all));
+    assert_eq!(make(&plan, Part::All, &mut open()), (6, all));
     let other = Plan {
         seed: Some(1000),
         ..plan
     };
-    assert_eq!(make(&other, Shard::ALL, &mut open()).0, 6);
+    assert_eq!(make(&other, Part::All, &mut open()).0, 6);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use midspan_lab::CaseKind;
 use midspan_records::{Records, Store};
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Execution, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
+use midspan_sweep::{Execution, Part, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
@@ -63,10 +63,10 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     }
     let execution = Execution {
         threads: options.threads.map_or_else(cores, usize::from),
-        shard: options.shard.unwrap_or(Shard::ALL),
+        part: options.shard.map_or(Part::All, Part::Shard),
         commit: env!("MIDSPAN_BUILT_FROM").to_owned(),
     };
-    let runs = plan.counts(execution.shard, &store)?;
+    let runs = plan.counts(&execution.part, &store)?;
     let interrupted = interruption()?;
     let mut output: Box<dyn rows::Output> = match (options.csv, options.output.json) {
         _ if options.shard.is_some() => Box::new(rows::Nothing),

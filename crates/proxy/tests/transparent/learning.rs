@@ -187,6 +187,11 @@ fn starts(log: &str) -> Vec<(String, u64)> {
         .collect()
 }
 
+/// The initial windows in the log lines of sessions that ended, in order.
+fn windows(log: &str) -> Vec<u64> {
+    starts(log).iter().map(|(_, window)| *window).collect()
+}
+
 fn all_split() -> String {
     format!("{}control_group = \"0 %\"\n", automatic())
 }
@@ -205,18 +210,35 @@ fn the_next_connection_begins_with_what_the_first_has_taught() {
         let listener = network.listen(PORT);
         let midspan = Midspan::ready(&network.gateway, &all_split());
         let cold = download(&network, &midspan, &listener, server, 4_000_000);
-        // On a busy gateway, the server's data may arrive in small pieces.
+        // On a busy gateway, the server's data may arrive in small pieces, and the first connection
+        // may be slower than the path.
+        let is_raised = || {
+            windows(&midspan.log())
+                .last()
+                .is_some_and(|window| *window > COLD)
+        };
         let mut learned = 0;
         for _ in 0..10 {
             learned = download(&network, &midspan, &listener, server, 300_000);
-            if access.first_flight(learned) > USUAL * SEGMENT {
+            if access.first_flight(learned) > USUAL * SEGMENT && is_raised() {
                 break;
             }
         }
-        access.loses.store(true, Ordering::Relaxed);
-        download(&network, &midspan, &listener, server, 1_000_000);
-        access.loses.store(false, Ordering::Relaxed);
-        let halved = download(&network, &midspan, &listener, server, 50_000);
+        let raised = *windows(&midspan.log()).last().unwrap();
+        // There, the losses may also count as those of a long path, which do not lower the start.
+        let mut halved = 0;
+        for _ in 0..10 {
+            access.loses.store(true, Ordering::Relaxed);
+            download(&network, &midspan, &listener, server, 1_000_000);
+            access.loses.store(false, Ordering::Relaxed);
+            halved = download(&network, &midspan, &listener, server, 50_000);
+            if windows(&midspan.log())
+                .last()
+                .is_some_and(|window| *window < raised)
+            {
+                break;
+            }
+        }
         let flights = [cold, learned, halved].map(|port| access.first_flight(port));
         let starts = starts(&midspan.end());
         println!("{server}: {flights:?} bytes at once, {starts:?}");
@@ -225,12 +247,9 @@ fn the_next_connection_begins_with_what_the_first_has_taught() {
             names[1..].iter().all(|name| *name == "learned"),
             "{names:?}"
         );
-        let windows: Vec<u64> = starts.iter().map(|(_, window)| *window).collect();
-        let [first, .., raised, _, last] = windows[..] else {
-            panic!("{windows:?}");
-        };
-        assert_eq!((names[0], first), ("cold", COLD));
-        assert!(raised > USUAL && last < raised, "{windows:?}");
+        let last = starts.last().unwrap().1;
+        assert_eq!(starts[0], ("cold".to_owned(), COLD));
+        assert!(raised > USUAL && last < raised, "{starts:?}");
         assert!(
             flights[0] > 0 && flights[0] <= COLD * SEGMENT,
             "{flights:?}"

@@ -68,9 +68,19 @@ pub enum StoreError {
         /// The file.
         file: PathBuf,
     },
-    /// A row cannot be written as JSON.
+    /// A row cannot be written as JSON, or read.
     #[error("a finished run cannot be stored: {0}")]
     Row(serde_json::Error),
+    /// A row is of another kind or version.
+    #[error(
+        "a finished run cannot be stored: it is of the kind \"{found}\", expected is \"{expected}\""
+    )]
+    OtherKind {
+        /// The row's kind and version.
+        found: String,
+        /// The store's kind and version.
+        expected: String,
+    },
 }
 
 /// A kind of runs, and the version of their results.
@@ -223,6 +233,10 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
             key: key.digest(),
             row,
         };
+        self.add(line)
+    }
+
+    fn add(&mut self, line: Line<R>) -> Result<(), StoreError> {
         let written = || {
             let mut text = serde_json::to_string(&line).map_err(StoreError::Row)?;
             text.push('\n');
@@ -235,6 +249,34 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
         }
         self.rows.insert(line.key, line.row);
         Ok(())
+    }
+
+    /// All rows as lines of a file, in the order of their keys: to pass them to a store elsewhere.
+    ///
+    /// # Errors
+    /// A row cannot be written as JSON.
+    pub fn lines(&self) -> Result<Vec<String>, StoreError> {
+        let kind = self.kind.to_string();
+        let lines = self.rows.iter().map(|(key, row)| {
+            let (kind, key) = (kind.clone(), key.clone());
+            serde_json::to_string(&Line { kind, key, row }).map_err(StoreError::Row)
+        });
+        lines.collect()
+    }
+
+    /// Adds a row that is a line of a store elsewhere, and writes it.
+    ///
+    /// # Errors
+    /// The text is no row of this kind and version, or cannot be written.
+    pub fn add_line(&mut self, text: &str) -> Result<(), StoreError> {
+        let line: Line<R> = serde_json::from_str(text).map_err(StoreError::Row)?;
+        if line.kind != self.kind.to_string() {
+            return Err(StoreError::OtherKind {
+                found: line.kind,
+                expected: self.kind.to_string(),
+            });
+        }
+        self.add(line)
     }
 
     /// Number of rows.

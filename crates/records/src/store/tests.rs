@@ -203,6 +203,27 @@ fn a_folder_keeps_each_row_in_a_file_of_its_own() {
 }
 
 #[test]
+fn rows_pass_from_one_store_to_another_as_lines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut elsewhere = Store::in_memory(KIND);
+    elsewhere.put(&key(1), row(0.1 + 0.2)).unwrap();
+    elsewhere.put(&key(2), row(2.0)).unwrap();
+    let lines = elsewhere.lines().unwrap();
+    let mut here = open(&folder.path().join("runs"));
+    for line in &lines {
+        here.add_line(line).unwrap();
+    }
+    let again = open(&folder.path().join("runs"));
+    assert_eq!(again.get(&key(1)), Some(&row(0.1 + 0.2)));
+    assert_eq!(again.lines().unwrap(), lines);
+    let other = lines[0].replace("test 3", "test 4");
+    for wrong in [other.as_str(), "", "{}", "[1]"] {
+        assert!(here.add_line(wrong).is_err(), "{wrong}");
+    }
+    assert_eq!(here.len(), 2);
+}
+
+#[test]
 fn merged_stores_are_the_same_whoever_made_the_runs() {
     let folder = tempfile::tempdir().unwrap();
     let name = |name: &str| folder.path().join(name);

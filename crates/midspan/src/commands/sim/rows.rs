@@ -3,7 +3,7 @@
 use midspan_records::{By, Record, statistics};
 use midspan_report::units::format_with_spread;
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Plan, Row, RunRow, Status};
+use midspan_sweep::{Plan, Row, RunRow, Status, column_of};
 use midspan_units::si_value;
 use miette::IntoDiagnostic;
 use serde::Serialize;
@@ -77,23 +77,10 @@ impl Output for Nothing {
     fn end(&mut self, _: &str) {}
 }
 
-/// The unit of each swept key, if all its values are quantities of one unit.
-fn units(plan: &Plan) -> Vec<Option<&'static str>> {
-    let unit_of = |sweep: &midspan_document::Sweep| {
-        let mut units = sweep
-            .values()
-            .iter()
-            .map(|(text, _)| Some(si_value(text)?.1));
-        let first = units.next()??;
-        units.all(|unit| unit == Some(first)).then_some(first)
-    };
-    plan.sweeps.iter().map(unit_of).collect()
-}
-
 /// The swept values of a point: as typed, then as numbers.
 fn point_cells(plan: &Plan, point: &[String]) -> Vec<String> {
-    let numbers = units(plan).into_iter().zip(point);
-    let numbers = numbers.filter_map(|(unit, text)| unit.and_then(|_| si_value(text)));
+    let numbers = plan.sweeps.iter().zip(point);
+    let numbers = numbers.filter_map(|(sweep, text)| column_of(sweep).and_then(|_| si_value(text)));
     let numbers = numbers.map(|(value, _)| value.to_string());
     point.iter().cloned().chain(numbers).collect()
 }
@@ -117,8 +104,7 @@ impl Csv {
             ]
         };
         let keys = plan.sweeps.iter().map(|sweep| sweep.key());
-        let numbers = keys.clone().zip(units(plan));
-        let numbers = numbers.filter_map(|(key, unit)| Some(number_column(key, unit?)));
+        let numbers = plan.sweeps.iter().filter_map(column_of);
         let columns = columns.iter().copied().map(str::to_owned);
         print([keys
             .map(str::to_owned)
@@ -126,14 +112,6 @@ impl Csv {
             .chain(columns)
             .collect()])?;
         Ok(Self { each_run })
-    }
-}
-
-/// The name of the column that has a swept value as a number.
-fn number_column(key: &str, unit: &str) -> String {
-    match unit {
-        "" => format!("{key} (number)"),
-        _ => format!("{key} ({unit})"),
     }
 }
 
@@ -270,10 +248,10 @@ impl<L> AtPoint<L> {
     fn new(plan: &Plan, point: &[String], line: L) -> Self {
         let swept = || plan.sweeps.iter().map(|sweep| sweep.key().to_owned());
         let typed = point.iter().map(|text| Value::from(text.as_str()));
-        let numbers = swept().zip(units(plan)).zip(point);
-        let numbers = numbers.filter_map(|((key, unit), text)| {
-            unit?;
-            Some((key, Value::from(si_value(text)?.0)))
+        let numbers = plan.sweeps.iter().zip(point);
+        let numbers = numbers.filter_map(|(sweep, text)| {
+            column_of(sweep)?;
+            Some((sweep.key().to_owned(), Value::from(si_value(text)?.0)))
         });
         Self {
             line,

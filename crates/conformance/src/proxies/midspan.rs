@@ -145,8 +145,10 @@ impl Midspan {
         } else {
             "4 MiB"
         };
+        // All sessions of a case are those of one client. By default, it gets a quarter of the
+        // sessions for which the process has descriptors, which may be less than a case has.
         let head = format!(
-            "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"{pipes}\"\n\
+            "[limits]\nsessions_per_client = 20000\n[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"{pipes}\"\n\
              drain_timeout = \"60 s\"\n"
         );
         let leg = if conditions.keepalive {

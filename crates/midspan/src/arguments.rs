@@ -78,7 +78,7 @@ pub enum Command {
     /// makes no lasting change. The exit status is 3 if something that the configuration needs is
     /// missing.
     #[command(
-        after_help = "Examples:\n  midspan check\n  midspan check --config my.toml --rate 2000"
+        after_help = "Examples:\n  midspan check\n  midspan check --config my.toml --rate 2000 --sessions 50000"
     )]
     Check(CheckOptions),
     /// The part of `midspan check` that tests the kernel; `midspan check` starts it
@@ -217,10 +217,12 @@ pub struct CheckOptions {
     /// Configuration file (docs/configuration.md)
     #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
     pub config: PathBuf,
-    /// Check whether the connection tracking table is large enough for this many new connections a
-    /// second
+    /// Check whether this machine carries this many new connections a second
     #[arg(long, value_name = "NUMBER")]
     pub rate: Option<u32>,
+    /// Check whether this machine carries this many sessions at a time
+    #[arg(long, value_name = "NUMBER")]
+    pub sessions: Option<u32>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,

@@ -22,6 +22,7 @@ use midspan_units::{Time, TimeSpan};
 use crate::LegSample;
 use crate::hosts::Hosts;
 use crate::initial_window::LEAST_WINDOW;
+use crate::part_limit::part_limit;
 
 /// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
 /// half of this window leaves at once. The larger value still helps: a congestion window grows only
@@ -34,7 +35,7 @@ const WINDOW: u32 = 80;
 const EXTRA: u32 = 160;
 /// Longer than a round trip over a satellite.
 const TOGETHER: TimeSpan = TimeSpan::from_seconds(1);
-/// How long a reading of data in flight counts.
+/// How long a reading of data in flight counts at least.
 const BUSY: TimeSpan = TimeSpan::from_seconds(1);
 /// After a session that lost more than 1/`LOST` of its segments, the next window is halved.
 const LOST: u64 = 10;
@@ -42,7 +43,7 @@ const LOST: u64 = 10;
 const REMEMBERED: TimeSpan = TimeSpan::from_seconds(3_600);
 /// How often the window is halved at most.
 const HALVINGS: u8 = 3;
-/// Largest number of remembered peers.
+/// Largest number of remembered peers, if the memory is not divided.
 const PEERS: usize = 16_384;
 
 #[derive(Debug, Clone, Default)]
@@ -68,14 +69,25 @@ pub struct KnownColdStart {
 }
 
 /// Starts towards unknown peers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct ColdStarts {
     peers: BTreeMap<IpNet, Cold>,
     /// The peers in the order in which they came.
     order: VecDeque<IpNet>,
+    /// Largest number of remembered peers.
+    limit: usize,
 }
 
 impl ColdStarts {
+    /// One of `parts` parts of a divided memory.
+    pub(crate) const fn part_of(parts: usize) -> Self {
+        Self {
+            peers: BTreeMap::new(),
+            order: VecDeque::new(),
+            limit: part_limit(PEERS, parts),
+        }
+    }
+
     /// A connection with this peer starts now. Returns the largest of these windows (in segments)
     /// that it may have, or [`LEAST_WINDOW`].
     pub(crate) fn start(&mut self, now: Time, peer: IpNet, windows: &[u32]) -> u32 {
@@ -83,7 +95,7 @@ impl ColdStarts {
             return LEAST_WINDOW;
         }
         if !self.peers.contains_key(&peer) {
-            while self.order.len() >= PEERS {
+            while self.order.len() >= self.limit {
                 if let Some(oldest) = self.order.pop_front() {
                     self.peers.remove(&oldest);
                 }
@@ -110,12 +122,19 @@ impl ColdStarts {
         window
     }
 
-    /// A session with this peer has `segments` segments in flight.
-    pub(crate) fn note_in_flight(&mut self, now: Time, peer: IpNet, segments: u64) {
+    /// A session with this peer has `segments` segments in flight; this counts for [`BUSY`], or for
+    /// `holds` if that is longer.
+    pub(crate) fn note_in_flight(
+        &mut self,
+        now: Time,
+        peer: IpNet,
+        segments: u64,
+        holds: TimeSpan,
+    ) {
         if segments > u64::from(LEAST_WINDOW)
             && let Some(cold) = self.peers.get_mut(&peer)
         {
-            cold.busy_until = now + BUSY;
+            cold.busy_until = now + BUSY.max(holds);
         }
     }
 
@@ -202,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_first_connection_begins_with_eighty_and_many_at_once_share() {
-        let mut cold = ColdStarts::default();
+        let mut cold = ColdStarts::part_of(1);
         let offered = windows(320);
         let mut together = |now| -> Vec<u32> {
             (0..30)
@@ -223,21 +242,21 @@ mod tests {
 
     #[test]
     fn beside_a_session_with_data_in_flight_it_is_ten() {
-        let mut cold = ColdStarts::default();
+        let mut cold = ColdStarts::part_of(1);
         let offered = windows(320);
         assert_eq!(cold.start(Time::ZERO, peer(1), &offered), 80);
-        cold.note_in_flight(milliseconds(1_500), peer(1), 10);
+        cold.note_in_flight(milliseconds(1_500), peer(1), 10, TimeSpan::ZERO);
         assert_eq!(cold.start(milliseconds(1_500), peer(1), &offered), 80);
-        cold.note_in_flight(milliseconds(3_000), peer(1), 11);
+        cold.note_in_flight(milliseconds(3_000), peer(1), 11, TimeSpan::ZERO);
         assert_eq!(cold.start(milliseconds(3_999), peer(1), &offered), 10);
         assert_eq!(cold.start(milliseconds(4_000), peer(1), &offered), 80);
-        cold.note_in_flight(Time::ZERO, peer(2), 1_000);
+        cold.note_in_flight(Time::ZERO, peer(2), 1_000, TimeSpan::ZERO);
         assert_eq!(cold.order.len(), 1);
     }
 
     #[test]
     fn what_is_lost_halves_the_next_and_is_forgotten_in_time() {
-        let mut cold = ColdStarts::default();
+        let mut cold = ColdStarts::part_of(1);
         let offered = windows(320);
         let mut after = |seconds: u64, leg: LegSample| {
             let now = milliseconds(seconds * 1_000);
@@ -257,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_number_of_peers_is_bounded() {
-        let mut cold = ColdStarts::default();
+        let mut cold = ColdStarts::part_of(1);
         for number in 0..20_000_u32 {
             let address = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
             cold.start(Time::ZERO, address.into(), &windows(320));
@@ -271,7 +290,7 @@ mod tests {
             steps in proptest::collection::vec(
                 (0_u64..700, 0_u64..100, 0_u64..200, 0_u32..100), 1..100),
         ) {
-            let mut cold = ColdStarts::default();
+            let mut cold = ColdStarts::part_of(1);
             let mut now = Time::ZERO;
             let mut given: Vec<(Time, u32)> = Vec::new();
             for (pause, in_flight, segments, lost) in steps {
@@ -281,7 +300,7 @@ mod tests {
                 given.push((now, window - LEAST_WINDOW));
                 let within = given.iter().filter(|(begun, _)| *begun + TOGETHER > now);
                 prop_assert!(within.map(|(_, extra)| *extra).sum::<u32>() <= EXTRA);
-                cold.note_in_flight(now, peer(1), in_flight);
+                cold.note_in_flight(now, peer(1), in_flight, TimeSpan::ZERO);
                 cold.note(now, peer(1), &short(segments, lost));
             }
         }

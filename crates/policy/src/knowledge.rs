@@ -47,6 +47,17 @@ impl Forgotten {
 }
 
 impl Knowledge {
+    /// One of `parts` parts, which together remember about as much as one that is not divided.
+    #[must_use]
+    pub const fn part_of(parts: usize) -> Self {
+        Self {
+            paths: LearnedPaths::part_of(parts),
+            gains: Gains::part_of(parts),
+            shared: SharedPaths::part_of(parts),
+            routes: AsymmetricRoutes::part_of(parts),
+        }
+    }
+
     /// Forgets what sessions with these hosts have left for later ones: at most `most` entries of
     /// each kind. Running sessions keep what they have measured, and leave it at their end. The
     /// measured gain by size, over all hosts, stays.

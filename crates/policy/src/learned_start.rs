@@ -15,6 +15,7 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::cold_start::{ColdStarts, KnownColdStart};
 use crate::hosts::Hosts;
+use crate::part_limit::part_limit;
 use crate::prefix::host_prefix;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
@@ -23,7 +24,7 @@ pub use crate::initial_window::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW,
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.
 pub const SEGMENT: u32 = 1448;
-/// Largest number of remembered peers.
+/// Largest number of remembered peers, if the memory is not divided.
 const PEERS: usize = 65_536;
 /// Learned rates and flights are halved after each such time …
 const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
@@ -45,8 +46,9 @@ const HALVINGS: u8 = 5;
 const STARTS: usize = 256;
 /// Largest number of sessions of one peer whose data in flight is counted.
 const RUNNING: usize = 256;
-/// How long a reading of data in flight counts, beyond a round trip. A session that sends is read
-/// ten times a second.
+/// How long a reading of data in flight counts at least, beyond a round trip. A session that sends is
+/// read ten times a second; where it is read less often, the reading counts for two and a half
+/// intervals.
 const READING_HOLDS: TimeSpan = TimeSpan::from_milliseconds(250);
 
 /// How a connection is to start.
@@ -111,16 +113,35 @@ struct Path {
 }
 
 /// The learned properties of the paths to all peers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct LearnedPaths {
     paths: BTreeMap<IpNet, Path>,
     /// Peers in the order in which they were first noted.
     order: VecDeque<IpNet>,
+    /// Largest number of remembered peers.
+    limit: usize,
     /// Starts towards unknown peers.
     cold: ColdStarts,
 }
 
+impl Default for LearnedPaths {
+    fn default() -> Self {
+        Self::part_of(1)
+    }
+}
+
 impl LearnedPaths {
+    /// One of `parts` parts of a divided memory.
+    #[must_use]
+    pub(crate) const fn part_of(parts: usize) -> Self {
+        Self {
+            paths: BTreeMap::new(),
+            order: VecDeque::new(),
+            limit: part_limit(PEERS, parts),
+            cold: ColdStarts::part_of(parts),
+        }
+    }
+
     /// Takes what was measured on a connection with this peer, at its end or before.
     pub fn note(&mut self, now: Time, peer: IpAddr, leg: &LegSample, is_lossy: bool) {
         let peer = host_prefix(peer);
@@ -133,7 +154,7 @@ impl LearnedPaths {
             return;
         };
         if !self.paths.contains_key(&peer) {
-            while self.order.len() >= PEERS {
+            while self.order.len() >= self.limit {
                 if let Some(oldest) = self.order.pop_front() {
                     self.paths.remove(&oldest);
                 }
@@ -180,12 +201,20 @@ impl LearnedPaths {
         }
     }
 
-    /// A session with this peer has `bytes` in flight.
-    pub fn note_in_flight(&mut self, now: Time, peer: IpAddr, session: SessionId, bytes: u64) {
+    /// A session with this peer has `bytes` in flight, and is read at this interval (zero if it is
+    /// unknown).
+    pub fn note_in_flight(
+        &mut self,
+        now: Time,
+        peer: IpAddr,
+        session: SessionId,
+        (bytes, interval): (u64, TimeSpan),
+    ) {
+        let holds = READING_HOLDS.max(interval * 5 / 2);
         let peer = host_prefix(peer);
         let Some(path) = self.paths.get_mut(&peer) else {
             let segments = bytes / u64::from(SEGMENT);
-            self.cold.note_in_flight(now, peer, segments);
+            self.cold.note_in_flight(now, peer, segments, holds);
             return;
         };
         if bytes == 0 {
@@ -196,7 +225,7 @@ impl LearnedPaths {
             path.running.retain(|_, (end, _)| *end > now);
         }
         if path.running.len() < RUNNING || path.running.contains_key(&session) {
-            let end = now + path.round_trip + READING_HOLDS;
+            let end = now + path.round_trip + holds;
             path.running.insert(session, (end, bytes));
         }
     }

@@ -43,6 +43,7 @@ pub mod hosts;
 mod initial_window;
 mod input_pacing;
 mod knowledge;
+mod knowledge_parts;
 pub mod learned_start;
 pub mod leave_alone;
 pub mod making_room;
@@ -50,12 +51,15 @@ pub mod memory_bounds;
 pub mod memory_share;
 pub mod narrow_leg;
 pub mod narrow_session;
+pub mod opening_bound;
 pub mod oversized_segments;
 pub mod pacing;
+mod part_limit;
 pub mod policies;
 pub mod prefix;
 mod recent_maximum;
 mod sample;
+mod sampling_pace;
 pub mod sending_ahead;
 mod settings;
 pub mod shared_path;
@@ -71,8 +75,10 @@ pub use decision::{Decision, LegDecision};
 pub use first_flight::FirstFlight;
 pub use input_pacing::InputPacing;
 pub use knowledge::{Forgotten, Knowledge};
+pub use knowledge_parts::{KnowledgeParts, Part, PartKey};
 pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
+pub use sampling_pace::SamplingPace;
 pub use settings::{Buffer, LegSettings, Pacing, PacingBy};
 pub use start::{LegStart, Start};
 
@@ -113,7 +119,7 @@ impl Leg {
 /// and the rest by another.
 ///
 /// `known` has the measurements that all sessions of the proxy have left for later ones. The caller
-/// owns it, since several policies share it.
+/// owns it, since several policies share it, and may have [divided](KnowledgeParts) it.
 pub trait Policy {
     /// Called for a connection whose SYN is seen, before [`admit`](Policy::admit), and at each
     /// repetition of the SYN (`repetitions` of them so far) while the server has not answered:
@@ -123,11 +129,12 @@ pub trait Policy {
         now: Time,
         request: &Request,
         repetitions: u32,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Passage {
+        let routes = &mut known.part(PartKey::routes(request)).routes;
         match repetitions {
-            0 => known.routes.arrive(now, request),
-            count => known.routes.repeat(now, request, count),
+            0 => routes.arrive(now, request),
+            count => routes.repeat(now, request, count),
         }
     }
 
@@ -142,11 +149,14 @@ pub trait Policy {
         now: Time,
         request: &Request,
         windows: &[u32],
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Option<LearnedStart> {
+        if windows.is_empty() {
+            return None;
+        }
         let client = request.client.ip();
-        let choose = || (known.paths).start(now, client, learned_start::SEGMENT, windows);
-        (!windows.is_empty()).then(choose)
+        let paths = &mut known.part(PartKey::paths(client)).paths;
+        Some(paths.start(now, client, learned_start::SEGMENT, windows))
     }
 
     /// Called when both legs exist and no byte has been sent: decides how the legs are set up.
@@ -156,7 +166,7 @@ pub trait Policy {
         now: Time,
         request: &Request,
         window: Option<LearnedStart>,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Start;
 
     /// Called when the client's leg exists and the client's access link is known: decides on
@@ -166,10 +176,15 @@ pub trait Policy {
     }
 
     /// Takes a reading of both legs, and returns what changes.
-    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision;
+    fn sample(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> Decision;
 
     /// The session is over; `sample` is its last reading.
-    fn end(&mut self, _now: Time, _sample: &SessionSample, _known: &mut Knowledge) {}
+    fn end(&mut self, _now: Time, _sample: &SessionSample, _known: &mut dyn KnowledgeParts) {}
 
     /// Called when one direction of a session was measured while the memory budget of the proxy is
     /// used up in part: decides on its buffers.
@@ -182,6 +197,7 @@ pub trait Policy {
         congestion::Reason::Configured
     }
 
-    /// How often a session that transfers data is sampled; `None`: never.
+    /// How often a session that transfers data is sampled; `None`: never. Of very many sessions, the
+    /// caller samples each [less often](SamplingPace).
     fn sampling_interval(&self) -> Option<TimeSpan>;
 }

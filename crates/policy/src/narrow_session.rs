@@ -10,7 +10,7 @@ use crate::memory_share::{Bounding, DirectionMemory, MemoryShare};
 use crate::narrow_leg::{NarrowClient, NarrowLeg};
 use crate::oversized_segments::OversizedStart;
 use crate::{
-    Admission, Buffer, Decision, Knowledge, Leg, LegDecision, Policy, Request, SessionId,
+    Admission, Buffer, Decision, KnowledgeParts, Leg, LegDecision, Policy, Request, SessionId,
     SessionSample, Start,
 };
 
@@ -87,7 +87,7 @@ impl Policy for NarrowSession {
         now: Time,
         request: &Request,
         repetitions: u32,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Passage {
         self.inner.passage(now, request, repetitions, known)
     }
@@ -97,7 +97,7 @@ impl Policy for NarrowSession {
         now: Time,
         request: &Request,
         windows: &[u32],
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Option<LearnedStart> {
         self.inner.window(now, request, windows, known)
     }
@@ -107,7 +107,7 @@ impl Policy for NarrowSession {
         now: Time,
         request: &Request,
         window: Option<LearnedStart>,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Start {
         let mut start = self.inner.start(now, request, window, known);
         let leg = &mut start.client;
@@ -126,7 +126,12 @@ impl Policy for NarrowSession {
         start
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
+    fn sample(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> Decision {
         let mut decision = match self.is_due(now) {
             true => {
                 self.shown = Some(now);
@@ -142,7 +147,7 @@ impl Policy for NarrowSession {
         decision
     }
 
-    fn end(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) {
+    fn end(&mut self, now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
         self.inner.end(now, sample, known);
     }
 

@@ -80,6 +80,8 @@ pub struct SessionSample {
     pub client: LegSample,
     /// The leg towards the server.
     pub server: LegSample,
+    /// The interval at which running sessions are read at present; zero if it is unknown.
+    pub interval: TimeSpan,
     /// Time from the client's first segment to an orderly end; `None` for a session that still runs
     /// or that ended otherwise.
     pub lasted: Option<TimeSpan>,

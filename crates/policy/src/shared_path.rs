@@ -19,14 +19,16 @@ use ipnet::IpNet;
 use midspan_units::{BitRate, Time, TimeSpan};
 
 use crate::congestion::LONG;
+use crate::part_limit::part_limit;
 use crate::prefix::site_prefix;
 use crate::{LegSample, SessionId};
 
-/// Largest number of watched networks, and of watched sessions in one network.
+/// Largest number of watched networks, if the memory is not divided, and of watched sessions in one
+/// network.
 const NETWORKS: usize = 4096;
 const SESSIONS: usize = 1024;
 /// Shortest and longest window of a measurement. Between them, a window lasts the shortest round
-/// trip of the sessions.
+/// trip of the sessions. Where readings are rare, a window lasts two of their intervals.
 const SHORTEST_WINDOW: TimeSpan = TimeSpan::from_milliseconds(200);
 const LONGEST_WINDOW: TimeSpan = TimeSpan::from_seconds(1);
 /// A session that delivered fewer segments in a window is no evidence of the queue.
@@ -60,6 +62,8 @@ const ALONE: u8 = 4;
 /// windows.
 const FUTILE: u8 = 16;
 const LIFTED: u8 = 64;
+/// The shortest round trip of no session at all.
+const NO_SESSION: TimeSpan = TimeSpan::from_nanoseconds(u64::MAX);
 /// The lowest rate that a session is held to, in bit/s.
 const LEAST: u64 = 100_000;
 
@@ -67,15 +71,27 @@ const LEAST: u64 = 100_000;
 ///
 /// Call [`handle_sample`](Self::handle_sample) for each session: it returns the bound of that
 /// session's rate. Call [`forget`](Self::forget) when a session ends.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SharedPaths {
     paths: BTreeMap<IpNet, SharedPath>,
+    /// Largest number of watched networks.
+    limit: usize,
+}
+
+impl Default for SharedPaths {
+    fn default() -> Self {
+        Self::part_of(1)
+    }
 }
 
 #[derive(Debug, Clone)]
 struct SharedPath {
     begin: Time,
     sessions: BTreeMap<SessionId, Member>,
+    /// The shortest round trip of the sessions.
+    shortest: TimeSpan,
+    /// The interval of readings.
+    interval: TimeSpan,
     /// In bit/s; 0 while it is unknown.
     capacity: u64,
     is_bounded: bool,
@@ -103,22 +119,38 @@ struct Member {
 }
 
 impl SharedPaths {
-    /// Takes a reading of the leg towards a client, and whether data waits to be sent on it.
-    /// Returns the highest rate that the session may have; `None`: no bound.
+    /// One of `parts` parts of a divided memory.
+    #[must_use]
+    pub(crate) const fn part_of(parts: usize) -> Self {
+        Self {
+            paths: BTreeMap::new(),
+            limit: part_limit(NETWORKS, parts),
+        }
+    }
+
+    /// Whether the sessions of a leg like this can share a bottleneck here: only long legs.
+    #[must_use]
+    pub fn concern(leg: &LegSample) -> bool {
+        leg.round_trip_time.is_some() && leg.minimum_round_trip_time.is_some_and(|it| it >= LONG)
+    }
+
+    /// Takes a reading of the leg towards a client, whether data waits to be sent on it, and the
+    /// interval of such readings (zero if it is unknown). Returns the highest rate that the session may
+    /// have; `None`: no bound.
     pub fn handle_sample(
         &mut self,
         now: Time,
         client: IpAddr,
         session: SessionId,
         leg: &LegSample,
-        waits: bool,
+        (waits, interval): (bool, TimeSpan),
     ) -> Option<BitRate> {
         let (time, least) = (leg.round_trip_time?, leg.minimum_round_trip_time?);
-        if least < LONG {
+        if !Self::concern(leg) {
             return None;
         }
         let network = site_prefix(client);
-        if self.paths.len() >= NETWORKS && !self.paths.contains_key(&network) {
+        if self.paths.len() >= self.limit && !self.paths.contains_key(&network) {
             return None;
         }
         let path = (self.paths.entry(network)).or_insert_with(|| SharedPath::new(now));
@@ -141,9 +173,11 @@ impl SharedPaths {
         });
         member.acknowledged = acknowledged.max(member.acknowledged);
         member.segment_size = u64::from(leg.segment_size.max(1));
-        member.round_trip = least;
+        let before = std::mem::replace(&mut member.round_trip, least);
         member.queue = u64::try_from(queue).unwrap_or(u64::MAX);
         member.waits |= waits;
+        path.interval = interval;
+        path.handle_round_trip(before, least);
         let elapsed = now.since(path.begin);
         if elapsed >= path.window() {
             path.end_window(now, elapsed);
@@ -156,7 +190,9 @@ impl SharedPaths {
     pub fn forget(&mut self, client: IpAddr, session: SessionId) {
         let network = site_prefix(client);
         if let Some(path) = self.paths.get_mut(&network) {
-            path.sessions.remove(&session);
+            if let Some(member) = path.sessions.remove(&session) {
+                path.handle_round_trip(member.round_trip, NO_SESSION);
+            }
             if path.sessions.is_empty() {
                 self.paths.remove(&network);
             }
@@ -181,6 +217,8 @@ impl SharedPath {
         Self {
             begin: now,
             sessions: BTreeMap::new(),
+            shortest: NO_SESSION,
+            interval: TimeSpan::ZERO,
             capacity: 0,
             is_bounded: false,
             alone: ALONE,
@@ -190,8 +228,19 @@ impl SharedPath {
     }
 
     fn window(&self) -> TimeSpan {
-        let shortest = self.sessions.values().map(|member| member.round_trip).min();
-        (shortest.unwrap_or_default()).clamp(SHORTEST_WINDOW, LONGEST_WINDOW)
+        let window = self.shortest.clamp(SHORTEST_WINDOW, LONGEST_WINDOW);
+        window.max(self.interval * 2)
+    }
+
+    /// The round trip of a session has changed, or the session has ended. Usually this takes no pass
+    /// through all sessions.
+    fn handle_round_trip(&mut self, before: TimeSpan, now: TimeSpan) {
+        if now <= self.shortest {
+            self.shortest = now;
+        } else if before <= self.shortest {
+            let all = self.sessions.values().map(|member| member.round_trip);
+            self.shortest = all.min().unwrap_or(NO_SESSION);
+        }
     }
 
     fn end_window(&mut self, now: Time, elapsed: TimeSpan) {

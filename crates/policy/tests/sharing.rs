@@ -9,8 +9,8 @@ use midspan_policy::narrow_leg::NarrowClient;
 use midspan_policy::narrow_session::NarrowSession;
 use midspan_policy::oversized_segments::{OversizedStart, SegmentSizes};
 use midspan_policy::{
-    AccessLink, Admission, Automatic, Decision, Knowledge, LegSample, LegSettings, Offered, Policy,
-    Request, SessionId, SessionSample, SessionSettings, Start,
+    AccessLink, Admission, Automatic, Decision, Knowledge, KnowledgeParts, LegSample, LegSettings,
+    Offered, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
 };
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -92,11 +92,17 @@ impl Policy for Counting {
         Admission::Bypass
     }
 
-    fn start(&mut self, _: Time, _: &Request, _: Option<LearnedStart>, _: &mut Knowledge) -> Start {
+    fn start(
+        &mut self,
+        _: Time,
+        _: &Request,
+        _: Option<LearnedStart>,
+        _: &mut dyn KnowledgeParts,
+    ) -> Start {
         Start::default()
     }
 
-    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut Knowledge) -> Decision {
+    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut dyn KnowledgeParts) -> Decision {
         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         Decision::default()
     }

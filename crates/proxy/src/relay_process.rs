@@ -203,7 +203,7 @@ fn serve() -> Result<(), Error> {
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();
             let (knowledge, _) = listeners.relay.learned();
-            let routes = knowledge.lock().gains.take_found(ROUTES_AT_ONCE);
+            let routes = knowledge.take_found(ROUTES_AT_ONCE);
             if !routes.is_empty() {
                 message::send(&helper, &FromRelay::LeaveAlone(routes), &[])?;
             }

@@ -167,7 +167,7 @@ pub use listener::{
     Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass, Users,
 };
 pub use opening::ListenerId;
-pub use openings::{OpeningLimits, Openings, Reception, Released};
+pub use openings::{Openings, Reception, Released};
 pub use settings::{Error, OpenListener, Settings};
 pub use source::{EventSource, NotBegun, SourceHost};
 pub use statistics::Statistics;
@@ -177,7 +177,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
-use midspan_policy::{Offered, Policy};
+use midspan_policy::{Offered, Policy, SamplingPace};
 use midspan_units::Time;
 
 use control::{Command, Control};
@@ -348,6 +348,7 @@ impl Relay {
                 mailbox,
                 sampling_interval: settings.sampling_interval,
             },
+            sampling_pace: SamplingPace::new(settings.threads),
             reset_timeout: settings.reset_timeout,
         };
         let thread = RelayThread::new(acceptors, parts).map_err(Error::kernel("set up epoll"))?;

@@ -316,8 +316,7 @@ impl Acceptor {
     }
 
     fn start(&mut self, now: Time, request: &Request, window: Option<LearnedStart>) -> Start {
-        let known = &mut self.knowledge.lock();
-        self.policy.start(now, request, window, known)
+        self.policy.start(now, request, window, &mut self.knowledge)
     }
 
     /// A server leg that is being connected, or is connected. `start` is what it is set to if it is

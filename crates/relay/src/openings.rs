@@ -2,8 +2,8 @@
 //! connection.
 //!
 //! The owner of the SYN queue (the proxy's gate) adds connections; the relay's threads find them
-//! here when they accept. The table is bounded, per client and in all, so that a flood of SYNs
-//! neither fills it nor keeps other clients out.
+//! here when they accept. The table is [bounded](midspan_policy::opening_bound), per client and in
+//! all, so that a flood of SYNs neither fills it nor keeps other clients out.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
@@ -14,24 +14,15 @@ use ipnet::IpNet;
 use midspan_policy::Request;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::making_room::Awaited;
+use midspan_policy::opening_bound::{Full, OpeningBound, OpeningLimits};
 use midspan_policy::prefix::host_prefix;
 use midspan_units::Time;
-use serde::{Deserialize, Serialize};
 
 use super::arrival::Arrival;
+use super::system;
 
 /// Most records of unanswered connections; the gate takes them several times a second.
 const UNANSWERED_LIMIT: usize = 256;
-
-/// Limits of connections that are being opened at a time; none by default.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct OpeningLimits {
-    /// By all clients together.
-    pub all: usize,
-    /// By one client: an IPv4 address, or an IPv6 network of 64 bits.
-    pub per_client: usize,
-}
 
 impl Default for Openings {
     /// None may be opened until the limits are [changed](Openings::change_limits).
@@ -79,9 +70,9 @@ pub struct Openings {
 
 #[derive(Debug)]
 struct Table {
-    limits: OpeningLimits,
     connections: BTreeMap<Request, Opening>,
-    clients: BTreeMap<IpNet, usize>,
+    /// Counts them. A client is an IPv4 address, or an IPv6 network of 64 bits.
+    bound: OpeningBound<IpNet>,
     /// Held connections, by the time at which their clients have to repeat the SYN.
     awaited: Awaited<IpNet, Request>,
 }
@@ -105,9 +96,8 @@ impl Openings {
     pub fn new(limits: OpeningLimits) -> Self {
         Self {
             table: Mutex::new(Table {
-                limits,
                 connections: BTreeMap::new(),
-                clients: BTreeMap::new(),
+                bound: OpeningBound::new(limits),
                 awaited: Awaited::default(),
             }),
             unanswered: Mutex::new(Vec::new()),
@@ -117,7 +107,7 @@ impl Openings {
 
     /// Changes the limits; connections that are being opened continue.
     pub fn change_limits(&self, limits: OpeningLimits) {
-        self.lock().limits = limits;
+        self.lock().bound.change_limits(limits);
     }
 
     /// A SYN with this sequence number has arrived.
@@ -146,18 +136,16 @@ impl Openings {
             }
             return reception;
         }
-        let of_client = table.clients.get(&client).copied().unwrap_or(0);
-        let is_full = [
-            (of_client >= table.limits.per_client).then(|| table.awaited.overdue_of(time, client)),
-            (table.connections.len() >= table.limits.all).then(|| table.awaited.overdue(time)),
-        ];
-        if let Some(overdue) = is_full.into_iter().flatten().next() {
+        if let Err(full) = table.bound.begin(time, client) {
+            let overdue = match full {
+                Full::OfClient => table.awaited.overdue_of(time, client),
+                Full::All => table.awaited.overdue(time),
+            };
             return overdue.map_or(Reception::Full, Reception::FullBut);
         }
         let state = State::Held;
         let opening = Opening { sequence, state };
         table.connections.insert(connection, opening);
-        *table.clients.entry(client).or_insert(0) += 1;
         table.awaited.begin(time, client, connection);
         Reception::New
     }
@@ -178,11 +166,12 @@ impl Openings {
 
     /// The relay has accepted the connection; `None` if it is not in the table.
     pub fn take(&self, connection: Request) -> Option<Released> {
+        let now = self.time(system::now());
         let mut table = self.lock();
         match table.connections.get(&connection)?.state {
             // The table has a newer attempt than the accepted one.
             State::Held => None,
-            State::Released(..) => match table.remove(connection)?.state {
+            State::Released(..) => match table.remove(connection, (now, true))?.state {
                 State::Released(released, _) => Some(released),
                 State::Held => None,
             },
@@ -199,13 +188,16 @@ impl Openings {
 
     /// Removes a connection that will not be opened; returns the sequence number of its SYN.
     pub fn forget(&self, connection: Request) -> Option<u32> {
-        Some(self.lock().remove(connection)?.sequence)
+        let now = self.time(system::now());
+        Some(self.lock().remove(connection, (now, false))?.sequence)
     }
 
     /// Removes connections that were released before `limit` and never accepted, because their
-    /// clients did not complete the handshake. Returns their number.
+    /// clients did not complete the handshake. Returns their number. To be called about once a second.
     pub fn expire(&self, limit: Instant) -> usize {
+        let now = self.time(system::now());
         let mut table = self.lock();
+        table.bound.forget_old(now);
         let old: Vec<Request> = table
             .connections
             .iter()
@@ -213,7 +205,7 @@ impl Openings {
             .map(|(connection, _)| *connection)
             .collect();
         for connection in &old {
-            table.remove(*connection);
+            table.remove(*connection, (now, false));
         }
         old.len()
     }
@@ -253,15 +245,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Table {
-    fn remove(&mut self, connection: Request) -> Option<Opening> {
+    /// Removes a connection, which has become a session if `is_complete`.
+    fn remove(&mut self, connection: Request, (now, is_complete): (Time, bool)) -> Option<Opening> {
         let opening = self.connections.remove(&connection)?;
         self.awaited.end(connection);
         let client = host_prefix(connection.client.ip());
-        if let Some(count) = self.clients.get_mut(&client) {
-            *count -= 1;
-            if *count == 0 {
-                self.clients.remove(&client);
-            }
+        match is_complete {
+            true => self.bound.complete(now, client),
+            false => self.bound.give_up(now, client),
         }
         Some(opening)
     }
@@ -285,7 +276,11 @@ mod tests {
     }
 
     fn openings(all: usize, per_client: usize) -> Openings {
-        Openings::new(OpeningLimits { all, per_client })
+        Openings::new(OpeningLimits {
+            all,
+            per_client,
+            most: all,
+        })
     }
 
     fn released(request: Request) -> Released {
@@ -332,6 +327,32 @@ mod tests {
         );
         openings.forget(connection("192.0.2.1:1000"));
         assert_eq!(openings.arrive(third, 7, now()), Reception::New);
+    }
+
+    #[test]
+    fn connections_that_are_accepted_make_room_for_more() {
+        let openings = Openings::new(OpeningLimits {
+            all: 16,
+            per_client: 2,
+            most: 32,
+        });
+        let [one, two, three, four] =
+            ["1000", "1001", "1002", "1003"].map(|port| connection(&format!("192.0.2.1:{port}")));
+        for opened in [one, two] {
+            assert_eq!(openings.arrive(opened, 7, now()), Reception::New);
+        }
+        assert_eq!(openings.arrive(three, 7, now()), Reception::Full);
+        // Whether it is given up or accepted, its place is free. If it is accepted, there is one more.
+        openings.forget(one);
+        assert_eq!(openings.arrive(one, 7, now()), Reception::New);
+        assert_eq!(openings.arrive(three, 7, now()), Reception::Full);
+        openings.release(one, released(one), now());
+        assert!(openings.take(one).is_some());
+        for opened in [three, four] {
+            assert_eq!(openings.arrive(opened, 7, now()), Reception::New);
+        }
+        assert_eq!(openings.arrive(one, 7, now()), Reception::Full);
+        assert_eq!(openings.count(), 3);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Configured, Decision, FirstFlight, Knowledge, LegDecision, LegSettings, Pacing,
+    Admission, Configured, Decision, FirstFlight, KnowledgeParts, LegDecision, LegSettings, Pacing,
     PacingBy, Policy, Request, SessionSample, SessionSettings, Start,
 };
 use midspan_relay::{Relay, Settings};
@@ -137,7 +137,7 @@ impl Policy for Spread {
         now: Time,
         request: &Request,
         window: Option<LearnedStart>,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Start {
         let mut start = self.0.start(now, request, window, known);
         start.client.first_flight = Some(FirstFlight {
@@ -147,7 +147,7 @@ impl Policy for Spread {
         start
     }
 
-    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut Knowledge) -> Decision {
+    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut dyn KnowledgeParts) -> Decision {
         Decision::default()
     }
 
@@ -209,12 +209,12 @@ impl Policy for Cap {
         now: Time,
         request: &Request,
         window: Option<LearnedStart>,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Start {
         self.otherwise.start(now, request, window, known)
     }
 
-    fn sample(&mut self, _: Time, sample: &SessionSample, _: &mut Knowledge) -> Decision {
+    fn sample(&mut self, _: Time, sample: &SessionSample, _: &mut dyn KnowledgeParts) -> Decision {
         self.samples.lock().unwrap().push(*sample);
         Decision {
             server: LegDecision {

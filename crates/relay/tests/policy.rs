@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, Knowledge, LegDecision, LegSettings, Policy, Request,
+    Admission, Decision, Handshake, KnowledgeParts, LegDecision, LegSettings, Policy, Request,
     SessionSample, SessionSettings, Start,
 };
 use midspan_relay::{Error, Relay, Settings};
@@ -46,13 +46,18 @@ impl Policy for Recorder {
         _now: Time,
         request: &Request,
         _: Option<LearnedStart>,
-        _: &mut Knowledge,
+        _: &mut dyn KnowledgeParts,
     ) -> Start {
         self.calls.lock().unwrap().push(Call::Start(*request));
         Start::default()
     }
 
-    fn sample(&mut self, _now: Time, sample: &SessionSample, _: &mut Knowledge) -> Decision {
+    fn sample(
+        &mut self,
+        _now: Time,
+        sample: &SessionSample,
+        _: &mut dyn KnowledgeParts,
+    ) -> Decision {
         self.calls
             .lock()
             .unwrap()

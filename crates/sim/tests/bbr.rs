@@ -8,7 +8,8 @@ mod common;
 use midspan_link::Step;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, Knowledge, LegDecision, Policy, Request, SessionSample, Start,
+    Admission, Decision, Handshake, KnowledgeParts, LegDecision, Policy, Request, SessionSample,
+    Start,
 };
 use midspan_sim::proxy::RelayConfiguration;
 use midspan_sim::tcp::{ByteCounting, SenderConfiguration, Variant};
@@ -219,11 +220,17 @@ impl Policy for Changes {
         }
     }
 
-    fn start(&mut self, _: Time, _: &Request, _: Option<LearnedStart>, _: &mut Knowledge) -> Start {
+    fn start(
+        &mut self,
+        _: Time,
+        _: &Request,
+        _: Option<LearnedStart>,
+        _: &mut dyn KnowledgeParts,
+    ) -> Start {
         Start::default()
     }
 
-    fn sample(&mut self, now: Time, _: &SessionSample, _: &mut Knowledge) -> Decision {
+    fn sample(&mut self, now: Time, _: &SessionSample, _: &mut dyn KnowledgeParts) -> Decision {
         let is_time = now >= Time::ZERO + TimeSpan::from_seconds(self.0);
         Decision {
             server: LegDecision {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use midspan_proxy::check::{CheckOptions as Options, Finding, State, check as check_all};
+use midspan_proxy::check::{CheckOptions as Options, Expected, Finding, State, check as check_all};
 use midspan_report::{Alignment, Cell, Table, stdout_width};
 use miette::IntoDiagnostic;
 
@@ -18,7 +18,10 @@ pub fn check(options: &CheckOptions) -> Outcome {
             "check-kernel".to_owned(),
             options.config.display().to_string(),
         ],
-        rate: options.rate.map(u64::from),
+        expected: Expected {
+            rate: options.rate.map(u64::from),
+            sessions: options.sessions.map(u64::from),
+        },
     })?;
     if options.output.json {
         printing::line(serde_json::to_string_pretty(&report).into_diagnostic()?);

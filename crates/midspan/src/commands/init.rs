@@ -60,6 +60,7 @@ pub fn init(options: &InitOptions) -> Outcome {
     let is_met = check::check(&CheckOptions {
         config: options.output.clone(),
         rate: None,
+        sessions: None,
         output: Output { json: false },
     })?;
     printing::note(match is_met {

@@ -221,7 +221,7 @@ fn parts_can_be_forgotten_while_peers_come() {
             .note(Time::ZERO, peer(70_000 + call), &leg(), false);
         let session = SessionId(u64::from(call));
         // And one with a peer that is about to be forgotten is running.
-        (known.paths).note_in_flight(Time::ZERO, peer(2999), session, 1000);
+        (known.paths).note_in_flight(Time::ZERO, peer(2999), session, (1000, TimeSpan::ZERO));
     }
     // Five full calls, and the sixth.
     assert_eq!(all, 3005);

@@ -86,23 +86,28 @@ fn what_sessions_have_in_flight_is_not_given_out_again() {
     let mut paths = LearnedPaths::default();
     let one = SessionId(1);
     // The peer is unknown so far, and nothing is recorded.
-    paths.note_in_flight(Time::ZERO, peer(1), one, 1_000_000);
+    paths.note_in_flight(Time::ZERO, peer(1), one, (1_000_000, TimeSpan::ZERO));
     paths.note(Time::ZERO, peer(1), &satellite(0), false);
     let window =
         |paths: &mut LearnedPaths, now| paths.start(seconds(now), peer(1), 1000, &every()).window;
     assert_eq!(window(&mut paths, 0), 750);
-    paths.note_in_flight(seconds(2), peer(1), one, 1_000_000);
+    paths.note_in_flight(seconds(2), peer(1), one, (1_000_000, TimeSpan::ZERO));
     assert_eq!(window(&mut paths, 2), 166);
     // The reading is too old: the session has been idle since.
     assert_eq!(window(&mut paths, 4), 750);
-    paths.note_in_flight(seconds(6), peer(1), one, u64::MAX);
-    paths.note_in_flight(seconds(6), peer(1), SessionId(2), u64::MAX);
+    paths.note_in_flight(seconds(6), peer(1), one, (u64::MAX, TimeSpan::ZERO));
+    paths.note_in_flight(
+        seconds(6),
+        peer(1),
+        SessionId(2),
+        (u64::MAX, TimeSpan::ZERO),
+    );
     assert_eq!(window(&mut paths, 6), 10);
     paths.forget_in_flight(peer(1), one);
-    paths.note_in_flight(seconds(8), peer(1), SessionId(2), 0);
+    paths.note_in_flight(seconds(8), peer(1), SessionId(2), (0, TimeSpan::ZERO));
     assert_eq!(window(&mut paths, 8), 750);
     for session in 0..1000 {
-        paths.note_in_flight(seconds(8), peer(1), SessionId(session), 1);
+        paths.note_in_flight(seconds(8), peer(1), SessionId(session), (1, TimeSpan::ZERO));
     }
     assert_eq!(paths.paths[&host_prefix(peer(1))].running.len(), RUNNING);
 }
@@ -177,7 +182,7 @@ fn a_start_is_below_a_cold_one_only_where_the_path_was_filled() {
         let expected = if has_queue { LEAST_WINDOW } else { 55 };
         assert_eq!(beside.window, expected);
         // There is none next to a session that sends, either.
-        paths.note_in_flight(Time::ZERO, peer(1), SessionId(1), 50_000);
+        paths.note_in_flight(Time::ZERO, peer(1), SessionId(1), (50_000, TimeSpan::ZERO));
         let beside = paths.start(Time::ZERO, peer(1), 1000, &every());
         assert_eq!(beside.window, LEAST_WINDOW);
     }

@@ -32,12 +32,13 @@ use midspan_units::{Time, TimeSpan};
 use super::Route;
 use crate::Request;
 use crate::hosts::Hosts;
+use crate::part_limit::part_limit;
 
 /// After this many repetitions of its SYN, a client's connection passes. The first repetition,
 /// after 1 s, may be due to a lost packet or a round-trip time above 1 s; the second comes after 2
 /// or 3 s.
 const RETRANSMISSIONS: u32 = 2;
-/// Largest number of remembered routes, in all and for one client.
+/// Largest number of remembered routes, in all if the memory is not divided, and for one client.
 const LIMIT: usize = 4096;
 const LIMIT_PER_CLIENT: usize = 256;
 
@@ -56,13 +57,21 @@ pub enum Passage {
 /// Routes, by client and server, on which the answers do not come back through the proxy.
 ///
 /// The default never learns anything.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct AsymmetricRoutes {
     keep: TimeSpan,
     routes: BTreeMap<Route, Known>,
     /// By age, the oldest first.
     ages: BTreeSet<(u64, Route)>,
     next_age: u64,
+    /// Largest number of remembered routes.
+    limit: usize,
+}
+
+impl Default for AsymmetricRoutes {
+    fn default() -> Self {
+        Self::new(TimeSpan::ZERO)
+    }
 }
 
 /// A route on which the answers of servers do not come back through the proxy.
@@ -92,7 +101,28 @@ impl AsymmetricRoutes {
             routes: BTreeMap::new(),
             ages: BTreeSet::new(),
             next_age: 0,
+            limit: LIMIT,
         }
+    }
+
+    /// One of `parts` parts of a divided memory, which never learns anything until
+    /// [`change_keep`](Self::change_keep). It has room for two clients at their limit.
+    #[must_use]
+    pub(crate) const fn part_of(parts: usize) -> Self {
+        let mut part = Self::new(TimeSpan::ZERO);
+        part.limit = part_limit(LIMIT, parts);
+        if part.limit < 2 * LIMIT_PER_CLIENT {
+            part.limit = 2 * LIMIT_PER_CLIENT;
+        }
+        part
+    }
+
+    /// From now on, a proof holds for `keep`. All routes are forgotten.
+    pub fn change_keep(&mut self, keep: TimeSpan) {
+        *self = Self {
+            limit: self.limit,
+            ..Self::new(keep)
+        };
     }
 
     /// For how long a proof holds.
@@ -199,7 +229,7 @@ impl AsymmetricRoutes {
                 self.forget(oldest);
             }
         }
-        if self.routes.len() >= LIMIT
+        if self.routes.len() >= self.limit
             && let Some((_, oldest)) = self.ages.first().copied()
         {
             self.forget(oldest);

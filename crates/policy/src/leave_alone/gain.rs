@@ -22,8 +22,10 @@ use std::collections::{BTreeMap, VecDeque};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::Route;
+use super::flows_by_size::{DIRECT, FlowsBySize, SIZES, SPLIT, SizeGain, median};
 use crate::congestion::LONG;
 use crate::hosts::Hosts;
+use crate::part_limit::part_limit;
 use crate::{LegSample, Request};
 
 /// A flow that carried fewer bytes is no evidence.
@@ -43,39 +45,31 @@ const NEGLIGIBLE: u64 = 20;
 const COMPARED: usize = 5;
 /// Largest number of remembered flows of each kind on one route.
 const RECENT: usize = 9;
-/// Largest number of remembered flows of each kind and size over all routes.
-const RECENT_OF_ALL: usize = 101;
-/// Largest number of remembered routes.
+/// Largest number of remembered routes, if the memory is not divided.
 const ROUTES: usize = 4096;
-/// Largest number of routes that were found but not fetched with [`Gains::take_found`].
+/// Largest number of routes that were found but not fetched with [`Gains::take_found`], if the
+/// memory is not divided.
 const FOUND: usize = 256;
 
-/// Upper bounds, in bytes, of the sizes by which flows are compared; a last class has no upper
-/// bound.
-pub const SIZES: [u64; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
-
-/// Flows of one size, over all routes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SizeGain {
-    /// Flows that were split, since the start.
-    pub split_flows: u64,
-    /// Flows of the control group that were measured, since the start.
-    pub direct_flows: u64,
-    /// Median goodput of the latest split flows.
-    pub split: Option<BitRate>,
-    /// Median goodput of the latest flows of the control group.
-    pub direct: Option<BitRate>,
-}
-
 /// Measures what splitting gains, and finds routes where it gains nothing.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Gains {
     routes: BTreeMap<Route, Evidence>,
     /// Routes in the order in which they were first noted.
     order: VecDeque<Route>,
     found: VecDeque<Route>,
     found_in_all: u64,
-    sizes: [[Recent; 2]; SIZES.len() + 1],
+    /// Largest number of remembered routes.
+    limit: usize,
+    /// Largest number of routes that were found but not fetched.
+    found_limit: usize,
+    sizes: FlowsBySize,
+}
+
+impl Default for Gains {
+    fn default() -> Self {
+        Self::part_of(1)
+    }
 }
 
 /// What splitting gains on a route.
@@ -101,7 +95,6 @@ pub struct KnownGain {
 #[derive(Debug, Clone, Default)]
 struct Recent {
     goodputs: VecDeque<u64>,
-    count: u64,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -116,11 +109,21 @@ struct Evidence {
     noted: Time,
 }
 
-/// Places in arrays of two.
-const SPLIT: usize = 0;
-const DIRECT: usize = 1;
-
 impl Gains {
+    /// One of `parts` parts of a divided memory.
+    #[must_use]
+    pub(crate) const fn part_of(parts: usize) -> Self {
+        Self {
+            routes: BTreeMap::new(),
+            order: VecDeque::new(),
+            found: VecDeque::new(),
+            found_in_all: 0,
+            limit: part_limit(ROUTES, parts),
+            found_limit: part_limit(FOUND, parts),
+            sizes: FlowsBySize::new(),
+        }
+    }
+
     /// A session has ended in an orderly way, this long after the client's first segment.
     pub fn note_split(
         &mut self,
@@ -132,7 +135,7 @@ impl Gains {
     ) {
         let bytes = client.bytes_acknowledged.max(client.bytes_received).bytes();
         let route = Route::of(request);
-        let goodput = self.count(SPLIT, bytes, lasted);
+        let goodput = self.sizes.count(now, SPLIT, bytes, lasted);
         if bytes < EVIDENCE {
             return;
         }
@@ -163,7 +166,7 @@ impl Gains {
         carried: ByteSize,
         lasted: TimeSpan,
     ) {
-        let goodput = self.count(DIRECT, carried.bytes(), lasted);
+        let goodput = self.sizes.count(now, DIRECT, carried.bytes(), lasted);
         if let Some(goodput) = goodput.filter(|_| carried.bytes() >= EVIDENCE) {
             let route = Route::of(request);
             self.evidence(now, route).recent[DIRECT].note(goodput, RECENT);
@@ -228,31 +231,17 @@ impl Gains {
     /// The measurements by size: up to each of [`SIZES`], and above.
     #[must_use]
     pub fn sizes(&self) -> [SizeGain; SIZES.len() + 1] {
-        self.sizes.each_ref().map(|[split, direct]| SizeGain {
-            split_flows: split.count,
-            direct_flows: direct.count,
-            split: split.median().and_then(BitRate::from_bits_per_second),
-            direct: direct.median().and_then(BitRate::from_bits_per_second),
-        })
+        self.sizes.gains()
     }
 
-    /// Counts a flow; returns its goodput in bit/s, if it carried anything and lasted at all.
-    fn count(&mut self, kind: usize, bytes: u64, lasted: TimeSpan) -> Option<u64> {
-        if bytes == 0 || lasted == TimeSpan::ZERO {
-            return None;
-        }
-        let bits = u128::from(bytes) * 8 * 1_000_000_000;
-        let goodput = u64::try_from(bits / u128::from(lasted.nanoseconds())).unwrap_or(u64::MAX);
-        let size = SIZES.partition_point(|bound| *bound < bytes);
-        if let Some(kinds) = self.sizes.get_mut(size) {
-            kinds[kind].note(goodput, RECENT_OF_ALL);
-        }
-        Some(goodput)
+    /// Adds the flows by size to those of other parts.
+    pub fn add_sizes_to(&self, all: &mut FlowsBySize) {
+        all.add(&self.sizes);
     }
 
     fn evidence(&mut self, now: Time, route: Route) -> &mut Evidence {
         if !self.routes.contains_key(&route) {
-            while self.order.len() >= ROUTES {
+            while self.order.len() >= self.limit {
                 if let Some(oldest) = self.order.pop_front() {
                     self.routes.remove(&oldest);
                 }
@@ -281,7 +270,7 @@ impl Gains {
             noted: evidence.noted,
             ..Evidence::default()
         };
-        if !self.found.contains(&route) && self.found.len() < FOUND {
+        if !self.found.contains(&route) && self.found.len() < self.found_limit {
             self.found.push_back(route);
             self.found_in_all += 1;
         }
@@ -294,13 +283,10 @@ impl Recent {
             self.goodputs.pop_front();
         }
         self.goodputs.push_back(goodput);
-        self.count += 1;
     }
 
     fn median(&self) -> Option<u64> {
-        let mut sorted: Vec<u64> = self.goodputs.iter().copied().collect();
-        sorted.sort_unstable();
-        sorted.get(sorted.len().checked_sub(1)? / 2).copied()
+        median(self.goodputs.iter().copied())
     }
 }
 
@@ -466,6 +452,5 @@ mod tests {
         }
         assert_eq!((gains.routes.len(), gains.order.len()), (ROUTES, ROUTES));
         assert_eq!(gains.take_found(1000).len(), FOUND);
-        assert_eq!(gains.sizes[2][SPLIT].goodputs.len(), RECENT_OF_ALL);
     }
 }

@@ -1,9 +1,11 @@
 //! Flows that a proxy must not, or should not, split.
 
 mod asymmetric_route;
+mod flows_by_size;
 mod gain;
 mod route;
 
 pub use asymmetric_route::{AsymmetricRoutes, KnownAsymmetry, Passage};
-pub use gain::{Gains, KnownGain, SIZES, SizeGain};
+pub use flows_by_size::{FlowsBySize, SIZES, SizeGain};
+pub use gain::{Gains, KnownGain};
 pub use route::Route;

@@ -11,10 +11,11 @@ use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
 use crate::learned_start::{EVIDENCE, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
+use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
 use crate::{
-    Admission, Buffer, Decision, Handshake, Knowledge, Leg, LegDecision, LegSample, LegSettings,
-    Pacing, PacingBy, Policy, Request, SessionId, SessionSample, Start,
+    Admission, Buffer, Decision, Handshake, KnowledgeParts, Leg, LegDecision, LegSample,
+    LegSettings, Pacing, PacingBy, PartKey, Policy, Request, SessionId, SessionSample, Start,
 };
 
 /// How often a session with data in flight is sampled.
@@ -70,6 +71,8 @@ struct LegState {
     pacing: Option<PacingRate>,
     /// The bound from sessions that share the path, and the rate that was set last because of it.
     shared: Option<BitRate>,
+    /// Whether other sessions may share the path.
+    has_shared: bool,
     announced: Option<BitRate>,
     buffer: Option<SendBuffer>,
     congestion: Option<CongestionControl>,
@@ -101,16 +104,19 @@ impl Automatic {
         &self,
         now: Time,
         sample: &SessionSample,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Option<BitRate> {
         if self.settings.client.pacing != Pacing::Auto {
             return None;
         }
         let client = sample.request?.client.ip();
         let leg = &sample.client;
+        if !SharedPaths::concern(leg) {
+            return None;
+        }
         let waits = leg.not_sent.bytes() > 0 || sample.held_towards_client.bytes() > 0;
-        let shared = &mut known.shared;
-        shared.handle_sample(now, client, sample.session, leg, waits)
+        let shared = &mut known.part(PartKey::shared(client)).shared;
+        shared.handle_sample(now, client, sample.session, leg, (waits, sample.interval))
     }
 
     /// Number of sessions that are being watched.
@@ -122,14 +128,15 @@ impl Automatic {
 
 /// Records what this session has in flight to its client, for sessions that start towards the same
 /// client.
-fn note_in_flight(now: Time, sample: &SessionSample, known: &mut Knowledge) {
+fn note_in_flight(now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
     let Some(request) = sample.request else {
         return;
     };
     let leg = &sample.client;
     let bytes = u64::from(leg.unacknowledged) * u64::from(leg.segment_size);
     let peer = request.client.ip();
-    (known.paths).note_in_flight(now, peer, sample.session, bytes);
+    let paths = &mut known.part(PartKey::paths(peer)).paths;
+    paths.note_in_flight(now, peer, sample.session, (bytes, sample.interval));
 }
 
 impl Policy for Automatic {
@@ -142,7 +149,7 @@ impl Policy for Automatic {
         now: Time,
         request: &Request,
         window: Option<LearnedStart>,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Start {
         let mut start = self.configured.start(now, request, window, known);
         for (leg, settings, address, learned) in [
@@ -162,8 +169,10 @@ impl Policy for Automatic {
             if !settings.is_automatic() {
                 continue;
             }
-            let learned =
-                learned.unwrap_or_else(|| (known.paths).start(now, address.ip(), SEGMENT, &[]));
+            let learned = learned.unwrap_or_else(|| {
+                let paths = &mut known.part(PartKey::paths(address.ip())).paths;
+                paths.start(now, address.ip(), SEGMENT, &[])
+            });
             if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
                 leg.congestion_control = Some(BBR.to_owned());
             }
@@ -174,16 +183,23 @@ impl Policy for Automatic {
         start
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
+    fn sample(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> Decision {
         note_in_flight(now, sample, known);
         let shared = self.shared_rate(now, sample, known);
         let settings = &self.settings;
         let legs = match self.sessions.entry(sample.session) {
             Entry::Occupied(legs) => legs.into_mut(),
             Entry::Vacant(new) => {
-                let paths = &known.paths;
-                let leg = |settings, address: Option<SocketAddr>| {
-                    let is_lossy = address.is_some_and(|address| paths.is_lossy(now, address.ip()));
+                let mut leg = |settings, address: Option<SocketAddr>| {
+                    let is_lossy = address.is_some_and(|address| {
+                        let paths = &known.part(PartKey::paths(address.ip())).paths;
+                        paths.is_lossy(now, address.ip())
+                    });
                     LegState::new(settings, self.offered, is_lossy)
                 };
                 new.insert([
@@ -194,6 +210,7 @@ impl Policy for Automatic {
         };
         let [client, server] = legs;
         client.shared = shared;
+        client.has_shared |= SharedPaths::concern(&sample.client);
         Decision {
             client: client.handle_sample(
                 now,
@@ -210,9 +227,10 @@ impl Policy for Automatic {
         }
     }
 
-    fn end(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) {
+    fn end(&mut self, now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
         if let (Some(request), Some(lasted)) = (sample.request, sample.lasted) {
-            (known.gains).note_split(now, &request, &sample.client, &sample.server, lasted);
+            let gains = &mut known.part(PartKey::gains(&request)).gains;
+            gains.note_split(now, &request, &sample.client, &sample.server, lasted);
         }
         let Some([client, server]) = self.sessions.remove(&sample.session) else {
             return;
@@ -221,9 +239,12 @@ impl Policy for Automatic {
             return;
         };
         let client_address = request.client.ip();
-        (known.shared).forget(client_address, sample.session);
-        let paths = &mut known.paths;
-        paths.forget_in_flight(client_address, sample.session);
+        if client.has_shared {
+            let shared = &mut known.part(PartKey::shared(client_address)).shared;
+            shared.forget(client_address, sample.session);
+        }
+        (known.part(PartKey::paths(client_address)).paths)
+            .forget_in_flight(client_address, sample.session);
         for (state, leg, address) in [
             (client, &sample.client, request.client),
             (server, &sample.server, request.server),
@@ -237,6 +258,7 @@ impl Policy for Automatic {
                 ..*leg
             };
             let peer = address.ip();
+            let paths = &mut known.part(PartKey::paths(peer)).paths;
             paths.note(now, peer, &leg, is_lossy);
             if leg.bytes_acknowledged.bytes() >= EVIDENCE {
                 paths.note_flight(peer, &taken);
@@ -278,6 +300,7 @@ impl LegState {
         Self {
             pacing: is_paced.then(pacing),
             shared: None,
+            has_shared: false,
             announced: None,
             buffer: is_adaptive.then(SendBuffer::default),
             congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
@@ -347,6 +370,7 @@ impl LegState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Knowledge;
 
     fn automatic(bbr: bool) -> Automatic {
         let leg = LegSettings::default().left_to_policy();

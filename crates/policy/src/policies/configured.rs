@@ -5,7 +5,7 @@ use midspan_units::{Time, TimeSpan};
 use super::SessionSettings;
 use crate::learned_start::LearnedStart;
 use crate::{
-    Admission, Decision, Handshake, Knowledge, LegStart, Policy, Request, SessionSample, Start,
+    Admission, Decision, Handshake, KnowledgeParts, LegStart, Policy, Request, SessionSample, Start,
 };
 
 /// Splits every connection and sets both legs as configured; never changes a live session.
@@ -46,7 +46,7 @@ impl Policy for Configured {
         _now: Time,
         _request: &Request,
         _window: Option<LearnedStart>,
-        _known: &mut Knowledge,
+        _known: &mut dyn KnowledgeParts,
     ) -> Start {
         Start {
             client: LegStart::from(&self.settings.client),
@@ -54,7 +54,12 @@ impl Policy for Configured {
         }
     }
 
-    fn sample(&mut self, _now: Time, _sample: &SessionSample, _known: &mut Knowledge) -> Decision {
+    fn sample(
+        &mut self,
+        _now: Time,
+        _sample: &SessionSample,
+        _known: &mut dyn KnowledgeParts,
+    ) -> Decision {
         Decision::default()
     }
 
@@ -66,7 +71,7 @@ impl Policy for Configured {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Buffer, LegSettings};
+    use crate::{Buffer, Knowledge, LegSettings};
     use midspan_units::ByteSize;
 
     #[test]

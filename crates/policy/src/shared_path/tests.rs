@@ -65,7 +65,8 @@ impl Link {
                 let sample = leg(self.queue(), self.delivered[index]);
                 let waits = wanted[index] >= 1_000_000;
                 let (id, now) = (SessionId(number), self.now);
-                let bound = paths.handle_sample(now, client(number), id, &sample, waits);
+                let bound =
+                    paths.handle_sample(now, client(number), id, &sample, (waits, TimeSpan::ZERO));
                 self.bounds[index] = bound.map(BitRate::bits_per_second);
             }
         }
@@ -135,7 +136,13 @@ fn sessions_of_which_one_sees_no_queue_do_not_share_it() {
         now += STEP;
         for (number, queue) in [(1, 500), (2, 0), (3, 400)] {
             let sample = leg(TimeSpan::from_milliseconds(queue), turn * 100_000);
-            let bound = paths.handle_sample(now, client(number), SessionId(number), &sample, true);
+            let bound = paths.handle_sample(
+                now,
+                client(number),
+                SessionId(number),
+                &sample,
+                (true, TimeSpan::ZERO),
+            );
             assert_eq!(bound, None);
         }
     }
@@ -162,10 +169,10 @@ fn one_that_began_behind_the_queue_and_sees_none_does_not_hide_it() {
     for turn in 0..200_u64 {
         let now = Time::ZERO + STEP * turn;
         let old = leg(TimeSpan::from_milliseconds(400), turn * 100_000);
-        bound = paths.handle_sample(now, client(1), SessionId(1), &old, true);
+        bound = paths.handle_sample(now, client(1), SessionId(1), &old, (true, TimeSpan::ZERO));
         if turn > 150 {
             let young = leg(TimeSpan::ZERO, turn * 10_000);
-            paths.handle_sample(now, client(2), SessionId(2), &young, true);
+            paths.handle_sample(now, client(2), SessionId(2), &young, (true, TimeSpan::ZERO));
         }
     }
     assert!(bound.is_some());
@@ -177,7 +184,13 @@ fn a_session_that_has_ended_is_forgotten() {
     for number in 1..4 {
         let sample = leg(TimeSpan::ZERO, 0);
         let id = SessionId(number);
-        paths.handle_sample(Time::ZERO, client(number), id, &sample, true);
+        paths.handle_sample(
+            Time::ZERO,
+            client(number),
+            id,
+            &sample,
+            (true, TimeSpan::ZERO),
+        );
     }
     assert_eq!(paths.len(), 1);
     (1..4).for_each(|number| paths.forget(client(number), SessionId(number)));
@@ -200,7 +213,7 @@ proptest! {
                 minimum_round_trip_time: Some(TimeSpan::from_nanoseconds(least)),
                 ..leg(TimeSpan::ZERO, acknowledged)
             };
-            let bound = paths.handle_sample(now, client(number), SessionId(number), &sample, waits);
+            let bound = paths.handle_sample(now, client(number), SessionId(number), &sample, (waits, TimeSpan::ZERO));
             prop_assert!(bound.is_none_or(|bound| bound.bits_per_second() >= LEAST));
         }
     }

@@ -10,6 +10,7 @@ mod firewall;
 mod kernel;
 mod limits;
 mod listeners;
+mod load;
 mod machine;
 mod marks;
 mod rights;
@@ -28,6 +29,7 @@ use crate::configuration::Configuration;
 pub use kernel::kernel_main;
 pub use limits::Capacity;
 pub use listeners::interfaces;
+pub use load::{Carried, Expected, Limit};
 
 /// The result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -97,6 +99,8 @@ pub struct CheckReport {
     pub checks: Vec<Finding>,
     /// The capacity of the proxy on this machine.
     pub capacity: Capacity,
+    /// The load that this machine carries.
+    pub carried: Carried,
 }
 
 impl CheckReport {
@@ -116,8 +120,8 @@ pub struct CheckOptions {
     pub configuration: PathBuf,
     /// Arguments with which this program, run again, calls [`kernel_main`].
     pub kernel_arguments: Vec<String>,
-    /// Expected new connections per second, to compare with the machine's capacity.
-    pub rate: Option<u64>,
+    /// The expected load, which is compared with the load that the machine carries.
+    pub expected: Expected,
 }
 
 /// The data that the checks share.
@@ -162,11 +166,16 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
     checks.extend(sysctls::findings(&context));
     checks.extend(listeners::findings(&context));
     if is_transparent {
-        checks.extend(tracking::findings(&context, options.rate));
+        checks.extend(tracking::findings(&context));
         checks.extend(conflicts::findings(&context));
         checks.extend(marks::findings(&context));
         checks.extend(firewall::findings(&context)?);
     }
-    let capacity = Capacity::of(&configuration);
-    Ok(CheckReport { checks, capacity })
+    let (rows, carried) = load::findings(&context, options.expected);
+    checks.extend(rows);
+    Ok(CheckReport {
+        checks,
+        capacity: Capacity::of(&configuration),
+        carried,
+    })
 }

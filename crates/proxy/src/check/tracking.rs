@@ -13,22 +13,18 @@ use crate::configuration::ports;
 
 /// Fewer entries than this are used up by a few thousand sessions.
 const FEW_ENTRIES: u64 = 32_768;
-const ENTRIES_PER_SESSION: u64 = 2;
-/// The longest time, in seconds, that an expired entry remains until the kernel visits it, at 2,000 new
-/// connections per second (docs/measurements/soak.md).
-const SWEEP_SECONDS: u64 = 8;
 
-pub(super) fn findings(context: &Context<'_>, rate: Option<u64>) -> Vec<Finding> {
+pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
     let place = &context.configuration.interception.numbers;
     let has_timeouts = timeouts::are_possible(place).unwrap_or(false);
-    let mut findings = table(rate, has_timeouts);
+    let mut findings = table();
     findings.extend(established(context, has_timeouts));
     findings.push(helper_ports(context));
     findings.extend(rules(context));
     findings
 }
 
-fn table(rate: Option<u64>, has_timeouts: bool) -> Vec<Finding> {
+fn table() -> Vec<Finding> {
     const NAME: &str = "net.netfilter.nf_conntrack_max";
     let check = format!("sysctl {NAME}");
     let Some(Occupancy { entries, limit }) = Occupancy::read_files() else {
@@ -43,40 +39,10 @@ fn table(rate: Option<u64>, has_timeouts: bool) -> Vec<Finding> {
     );
     let is_tight = limit < FEW_ENTRIES || entries.saturating_mul(5) > limit.saturating_mul(4);
     let wanted = limit.saturating_mul(4).max(262_144);
-    let mut findings = vec![match is_tight {
+    vec![match is_tight {
         true => Finding::warning(check, found, format!("sysctl -w {NAME}={wanted}")),
         false => Finding::ok(check, found),
-    }];
-    let stays = match has_timeouts {
-        true => timeouts::ENDED_SECONDS,
-        false => number("net.netfilter.nf_conntrack_tcp_timeout_time_wait").unwrap_or(120),
-    };
-    findings.extend(rate.map(|rate| carried(rate, entries, limit, stays)));
-    findings
-}
-
-/// How many new connections per second the table can hold, if each ends at once.
-fn carried(rate: u64, entries: u64, limit: u64, stays: u64) -> Finding {
-    let check = "rate of new connections";
-    let each = ENTRIES_PER_SESSION * (stays + SWEEP_SECONDS);
-    let room = (limit - limit / 8).saturating_sub(entries);
-    let most = room / each;
-    let found = format!(
-        "the table of connection tracking carries {most} a second: each is two entries until {} s \
-         after its end",
-        stays + SWEEP_SECONDS
-    );
-    match rate <= most {
-        true => Finding::ok(check, format!("{found}; {rate} are wanted")),
-        false => {
-            let wanted = (rate.saturating_mul(each).saturating_add(entries)).saturating_mul(8) / 7;
-            Finding::warning(
-                check,
-                format!("{found}, not {rate}; what is beyond it passes untouched"),
-                format!("sysctl -w net.netfilter.nf_conntrack_max={}", wanted + 8),
-            )
-        }
-    }
+    }]
 }
 
 /// If an entry expires before its session, a strict firewall drops the client's packets.
@@ -198,31 +164,4 @@ fn rules(context: &Context<'_>) -> Vec<Finding> {
         findings.push(Finding::ok(CHECK, "none in forward"));
     }
     findings
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::check::State;
-
-    #[test]
-    fn what_the_table_carries_is_compared_with_what_is_wanted() {
-        // 7/8 of 65,536 are 57,344 entries; two for 13 s.
-        let enough = carried(2205, 0, 65_536, 5);
-        assert_eq!(enough.state, State::Ok, "{enough:?}");
-        let few = carried(2206, 0, 65_536, 5);
-        assert_eq!(few.state, State::Warning, "{few:?}");
-        assert_eq!(
-            few.mend.unwrap(),
-            format!(
-                "sysctl -w net.netfilter.nf_conntrack_max={}",
-                2206 * 26 * 8 / 7 + 8
-            )
-        );
-        let long = carried(300, 57_000, 65_536, 120);
-        assert!(long.found.contains("carries 1 a second"), "{long:?}");
-        // A table that is full already, and numbers that no machine has.
-        assert_eq!(carried(1, u64::MAX, 1, 120).state, State::Warning);
-        assert_eq!(carried(u64::MAX, 0, u64::MAX, 5).state, State::Warning);
-    }
 }

@@ -149,9 +149,12 @@ const DEFAULT_ZONE: u16 = 7700;
 const DEFAULT_QUEUE: u16 = 7700;
 /// Each connection needs a descriptor and about 10 KB of kernel memory. Room for 1,500 SYNs per
 /// second that are never repeated, for 1.5 s each, in addition to 500 real connections per second
-/// with a round trip of 600 ms.
+/// with a round trip of 600 ms. Connections that are completed make more room.
 const DEFAULT_OPENING_LIMIT: u32 = 4096;
 const DEFAULT_OPENING_LIMIT_PER_CLIENT: u32 = 128;
+/// Each listening socket lets as many connections wait as `net.core.somaxconn` allows; there is one for
+/// each thread. Beyond, the kernel answers with SYN cookies.
+const MOST_OPENINGS: u32 = 65_536;
 const DEFAULT_ASYMMETRIC_ROUTE_TIME: TimeSpan = TimeSpan::from_seconds(600);
 /// Of all protocols over TCP for which Linux has a helper: FTP, H.323 (call signalling), PPTP, SIP,
 /// SANE, IRC.
@@ -221,15 +224,14 @@ impl InterceptionTable {
                 "opening_limit",
                 self.opening_limit,
                 DEFAULT_OPENING_LIMIT,
-                // More half-open connections than this are beyond a listener's backlog.
-                1..=4096,
+                1..=MOST_OPENINGS,
             )?,
             opening_limit_per_client: within(
                 source,
                 "opening_limit_per_client",
                 self.opening_limit_per_client,
                 DEFAULT_OPENING_LIMIT_PER_CLIENT,
-                1..=4096,
+                1..=MOST_OPENINGS,
             )?,
             asymmetric_route_time: within(
                 source,

@@ -40,7 +40,8 @@ pub use syn::hop_limit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_relay::{Clock, Limits, OpeningLimits, Openings, Relay, SharedKnowledge};
+use midspan_policy::opening_bound::OpeningLimits;
+use midspan_relay::{Clock, Limits, Openings, Relay, SharedKnowledge};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 

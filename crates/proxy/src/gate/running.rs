@@ -42,7 +42,7 @@ impl Gate {
         let (sender, updates) = mpsc::channel();
         let limits = settings.opening_limits;
         relay.openings.change_limits(limits);
-        let room = u32::try_from(limits.all).unwrap_or(u32::MAX);
+        let room = u32::try_from(limits.most).unwrap_or(u32::MAX);
         let room = room.saturating_add(QUEUE_MARGIN);
         let counts = Arc::clone(&counters);
         let worker = Worker::new(settings, listeners, relay, raw, room, counts, updates)?;

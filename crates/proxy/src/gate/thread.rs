@@ -15,8 +15,8 @@ use midspan_linux::connection_tracking::ConnectionTracking;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_log::LogRate;
-use midspan_policy::leave_alone::{AsymmetricRoutes, Passage};
-use midspan_policy::{Admission, Handshake, Request};
+use midspan_policy::leave_alone::Passage;
+use midspan_policy::{Admission, Handshake, KnowledgeParts, PartKey, Request};
 use midspan_relay::kick::Target;
 use midspan_relay::seeded_faults::{self, Fault};
 use midspan_relay::{
@@ -111,7 +111,9 @@ impl Worker {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &queue, EventData::new_u64(QUEUE), EventFlags::IN)?;
         let now = Instant::now();
-        relay.knowledge.lock().routes = AsymmetricRoutes::new(settings.asymmetric_route_time);
+        relay
+            .knowledge
+            .keep_asymmetric_routes(settings.asymmetric_route_time);
         Ok(Self {
             updates,
             queue,
@@ -469,7 +471,7 @@ impl Worker {
     /// Whether a connection passes untouched because of its route; its SYN has come again so often.
     fn passage(&mut self, request: Request, listener: usize, repetitions: u32) -> Passage {
         let now = self.relay_time();
-        let known = &mut self.knowledge.lock();
+        let known = &mut self.knowledge;
         match self.listeners.get_mut(listener) {
             Some(of) => of.policy.passage(now, &request, repetitions, known),
             None => Passage::Intercept,
@@ -479,7 +481,8 @@ impl Worker {
     /// A client acknowledges what its server has answered by another way.
     fn prove_asymmetric(&mut self, request: Request) {
         let now = self.relay_time();
-        self.knowledge.lock().routes.prove(now, &request);
+        let routes = &mut self.knowledge.part(PartKey::routes(&request)).routes;
+        routes.prove(now, &request);
         count(&self.counters.asymmetric_routes_found);
         if self.now >= self.next_route_log {
             self.next_route_log = self.now + LOG_INTERVAL;
@@ -499,8 +502,8 @@ impl Worker {
             return;
         }
         let now = self.relay_time();
-        let routes = &mut self.knowledge.lock().routes;
         for request in unanswered {
+            let routes = &mut self.knowledge.part(PartKey::routes(&request)).routes;
             routes.suspect(now, &request);
         }
     }

@@ -9,8 +9,10 @@ use midspan_gateway::interception::{
     self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
 };
 use midspan_linux::raw_packet::RawSocket;
+use midspan_policy::opening_bound::OpeningLimits;
+use midspan_relay::ListenerMarks;
 use midspan_relay::profile::{self, SegmentMarks};
-use midspan_relay::{ListenerMarks, OpeningLimits};
+use rustix::process::{Resource, getrlimit};
 
 use super::listening::Open;
 use super::slots::Slots;
@@ -211,10 +213,12 @@ impl<'a> Marking<'a> {
             watched_mark: marks.watched,
             server_zone: settings.numbers.server_zone(),
             asymmetric_route_time: settings.asymmetric_route_time,
-            opening_limits: OpeningLimits {
-                all: settings.opening_limit as usize,
-                per_client: settings.opening_limit_per_client as usize,
-            },
+            opening_limits: OpeningLimits::new(
+                settings.opening_limit as usize,
+                settings.opening_limit_per_client as usize,
+                // The helper raises the soft limit to the hard one.
+                getrlimit(Resource::Nofile).maximum,
+            ),
         })
     }
 

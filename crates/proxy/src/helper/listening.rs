@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::configuration::{Explicit, Forward, Listener, Mode};
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
+const BACKLOG: i32 = 65_536;
 
 /// Why a listener cannot listen.
 #[derive(Debug, Error)]

@@ -12,7 +12,6 @@
 mod query;
 mod rows;
 
-use midspan_policy::Knowledge;
 use midspan_policy::hosts::Hosts;
 use midspan_relay::SharedKnowledge;
 use midspan_relay::remembered::Remembered;
@@ -56,7 +55,7 @@ impl Learned {
         now: Time,
     ) -> Self {
         let mut learned = Self {
-            gain: summary::gains(&knowledge.lock().gains.sizes()),
+            gain: summary::gains(&knowledge.flows_by_size().gains()),
             ..Self::default()
         };
         let mut left = query.limit;
@@ -75,7 +74,7 @@ impl Learned {
                         .extend(known.into_iter().filter_map(rows::verdict));
                     ((rows == most).then_some(Place::Verdict(last)), rows)
                 }
-                from => learned.take(from, &knowledge.lock(), &query.hosts, (now, most)),
+                from => learned.take(from, knowledge, &query.hosts, (now, most)),
             };
             left -= rows;
             place = next;
@@ -88,42 +87,59 @@ impl Learned {
     fn take(
         &mut self,
         from: Place,
-        known: &Knowledge,
+        knowledge: &SharedKnowledge,
         hosts: &Hosts,
         (now, most): (Time, usize),
     ) -> (Option<Place>, usize) {
-        let next = |rows: usize, same: Place, other: Place| {
-            let is_more = rows == most;
-            (Some(if is_more { same } else { other }), rows)
+        let next = |rows: usize, has_more: bool, same: Place, other: Place| {
+            (Some(if has_more { same } else { other }), rows)
         };
         match from {
             Place::Path(after) => {
-                let found = known.paths.known(now, hosts, after, most);
+                let (found, has_more) = knowledge.list(
+                    most,
+                    |part, most| part.paths.known(now, hosts, after, most),
+                    |path| path.peer,
+                );
                 let last = found.last().map(|path| path.peer);
                 self.paths.extend(found.iter().map(PathRow::from));
-                next(found.len(), Place::Path(last), Place::ColdStart(None))
+                let other = Place::ColdStart(None);
+                next(found.len(), has_more, Place::Path(last), other)
             }
             Place::ColdStart(after) => {
-                let found = known.paths.known_cold_starts(now, hosts, after, most);
+                let (found, has_more) = knowledge.list(
+                    most,
+                    |part, most| part.paths.known_cold_starts(now, hosts, after, most),
+                    |start| start.peer,
+                );
                 let last = found.last().map(|start| start.peer);
                 self.cold_starts
                     .extend(found.iter().map(ColdStartRow::from));
                 let other = Place::AsymmetricRoute(None);
-                next(found.len(), Place::ColdStart(last), other)
+                next(found.len(), has_more, Place::ColdStart(last), other)
             }
             Place::AsymmetricRoute(after) => {
-                let found = known.routes.known(now, hosts, after, most);
+                let (found, has_more) = knowledge.list(
+                    most,
+                    |part, most| part.routes.known(now, hosts, after, most),
+                    |asymmetry| asymmetry.route,
+                );
                 let last = found.last().map(|asymmetry| asymmetry.route);
                 let rows = found.iter().map(AsymmetricRouteRow::from);
                 self.asymmetric_routes.extend(rows);
                 let other = Place::Gain(None);
-                next(found.len(), Place::AsymmetricRoute(last), other)
+                next(found.len(), has_more, Place::AsymmetricRoute(last), other)
             }
             Place::Gain(after) => {
-                let found = known.gains.known(now, hosts, after, most);
+                let (found, has_more) = knowledge.list(
+                    most,
+                    |part, most| part.gains.known(now, hosts, after, most),
+                    |gain| gain.route,
+                );
                 let last = found.last().map(|gain| gain.route);
                 self.gains.extend(found.iter().map(GainRow::from));
-                next(found.len(), Place::Gain(last), Place::Verdict(None))
+                let other = Place::Verdict(None);
+                next(found.len(), has_more, Place::Gain(last), other)
             }
             Place::Verdict(_) => (None, 0),
         }
@@ -148,15 +164,8 @@ pub(crate) fn forget(
     verdicts: &Remembered,
 ) -> ForgottenCounts {
     let mut all = ForgottenCounts::default();
+    knowledge.forget(hosts, AT_A_TIME, |some| all.add(some));
     let mut has_more = true;
-    // What sessions leave meanwhile is not awaited: under load, there would be no end.
-    while has_more {
-        let some = knowledge.lock().forget(hosts, AT_A_TIME);
-        has_more = some.may_have_more(AT_A_TIME);
-        all.add(some);
-        std::thread::yield_now();
-    }
-    has_more = true;
     while has_more {
         let some = verdicts.forget(hosts, AT_A_TIME);
         has_more = some >= AT_A_TIME;

@@ -1,17 +1,16 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
-use midspan_policy::leave_alone::AsymmetricRoutes;
 use midspan_policy::oversized_segments::Verdict;
-use midspan_policy::{LegSample, Request};
+use midspan_policy::{KnowledgeParts, LegSample, PartKey, Request};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use super::*;
 
 /// This number of clients, of which everything is known.
 fn known(clients: u32) -> (SharedKnowledge, Remembered) {
-    let (knowledge, verdicts) = (SharedKnowledge::default(), Remembered::default());
-    knowledge.lock().routes = AsymmetricRoutes::new(TimeSpan::from_seconds(900));
+    let (mut knowledge, verdicts) = (SharedKnowledge::default(), Remembered::default());
+    knowledge.keep_asymmetric_routes(TimeSpan::from_seconds(900));
     let leg = LegSample {
         segment_size: 1448,
         minimum_round_trip_time: Some(TimeSpan::from_milliseconds(500)),
@@ -25,12 +24,12 @@ fn known(clients: u32) -> (SharedKnowledge, Remembered) {
             client: SocketAddr::new(client, 1000),
             server: "198.51.100.7:80".parse().unwrap(),
         };
-        let mut known = knowledge.lock();
-        known.paths.note(Time::ZERO, client, &leg, false);
-        known.routes.prove(Time::ZERO, &request);
+        (knowledge.part(PartKey::paths(client)).paths).note(Time::ZERO, client, &leg, false);
+        (knowledge.part(PartKey::routes(&request)).routes).prove(Time::ZERO, &request);
         let lasted = TimeSpan::from_seconds(1);
-        (known.gains).note_split(Time::ZERO, &request, &leg, &leg, lasted);
-        (known.gains).note_direct(Time::ZERO, &request, leg.bytes_acknowledged, lasted * 2);
+        let gains = &mut knowledge.part(PartKey::gains(&request)).gains;
+        gains.note_split(Time::ZERO, &request, &leg, &leg, lasted);
+        gains.note_direct(Time::ZERO, &request, leg.bytes_acknowledged, lasted * 2);
         verdicts.note(client, Verdict::Accepts);
     }
     (knowledge, verdicts)
@@ -124,9 +123,11 @@ fn a_full_memory_is_read_and_forgotten_in_parts() {
     let mut after = None;
     loop {
         let start = Instant::now();
-        let known = knowledge.lock();
-        let some = (known.paths).known(Time::ZERO, &Hosts::ALL, after, AT_A_TIME);
-        drop(known);
+        let (some, _) = knowledge.list(
+            AT_A_TIME,
+            |part, most| part.paths.known(Time::ZERO, &Hosts::ALL, after, most),
+            |path| path.peer,
+        );
         longest = longest.max(start.elapsed());
         match some.last() {
             Some(last) => after = Some(last.peer),
@@ -136,14 +137,11 @@ fn a_full_memory_is_read_and_forgotten_in_parts() {
     println!("longest read: {longest:?}");
     assert!(longest.as_secs() < 1);
     let mut longest = std::time::Duration::ZERO;
-    loop {
-        let start = Instant::now();
-        let some = knowledge.lock().forget(&Hosts::ALL, AT_A_TIME);
+    let mut start = Instant::now();
+    knowledge.forget(&Hosts::ALL, AT_A_TIME, |_| {
         longest = longest.max(start.elapsed());
-        if !some.may_have_more(AT_A_TIME) {
-            break;
-        }
-    }
+        start = Instant::now();
+    });
     println!("longest part that is forgotten: {longest:?}");
     assert!(longest.as_secs() < 1);
 }

@@ -9,12 +9,13 @@ use midspan_gateway::interception::{
 };
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::learned_start::LearnedStart;
+use midspan_policy::opening_bound::OpeningLimits;
 use midspan_policy::{
-    Admission, Configured, Decision, Knowledge, Policy, Request, SessionSample, SessionSettings,
-    Start,
+    Admission, Configured, Decision, KnowledgeParts, Policy, Request, SessionSample,
+    SessionSettings, Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings, RelaySide};
-use midspan_relay::{Clock, Destination, Listener, ListenerMarks, OpeningLimits, SharedKnowledge};
+use midspan_relay::{Clock, Destination, Listener, ListenerMarks, SharedKnowledge};
 use midspan_units::{Time, TimeSpan};
 
 use crate::support::*;
@@ -44,12 +45,17 @@ impl Policy for ByPort {
         now: Time,
         request: &Request,
         window: Option<LearnedStart>,
-        known: &mut Knowledge,
+        known: &mut dyn KnowledgeParts,
     ) -> Start {
         self.otherwise.start(now, request, window, known)
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
+    fn sample(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> Decision {
         self.otherwise.sample(now, sample, known)
     }
 
@@ -100,10 +106,7 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         watched_mark: marks.watched,
         server_zone: place.server_zone(),
         asymmetric_route_time: TimeSpan::ZERO,
-        opening_limits: OpeningLimits {
-            all: 16,
-            per_client: 16,
-        },
+        opening_limits: OpeningLimits::new(16, 16, Some(64)),
     };
     let relay = RelaySide {
         openings: Arc::default(),

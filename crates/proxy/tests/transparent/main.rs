@@ -47,7 +47,7 @@ mod uplinks;
 
 use std::process::ExitCode;
 
-use midspan_proxy::check::{CheckOptions, check as check_all, kernel_main};
+use midspan_proxy::check::{CheckOptions, Expected, check as check_all, kernel_main};
 use midspan_proxy::cleanup;
 use midspan_testbed::KernelTests;
 use midspan_testbed::kernel_tests::Command;
@@ -100,7 +100,10 @@ fn print_check(arguments: &[&str]) -> ExitCode {
     let options = CheckOptions {
         configuration: file.into(),
         kernel_arguments: [AS, "check-kernel", file].map(str::to_owned).to_vec(),
-        rate,
+        expected: Expected {
+            rate,
+            sessions: None,
+        },
     };
     for finding in check_all(&options).unwrap().checks {
         let state = format!("{:?}", finding.state).to_lowercase();

@@ -387,7 +387,7 @@ fn check_finds_what_is_too_small_or_blind() {
     let limit = occupancy(gateway).limit.unwrap();
     for (rate, state) in [(limit / 100, "ok"), (limit, "warning")] {
         let report = Report::at_rate(gateway, TRANSPARENT, rate);
-        assert_eq!(report.state("rate of new connections"), state);
+        assert_eq!(report.state("new connections"), state);
     }
     rules(gateway, COUNTING);
     let report = Report::of(gateway, TRANSPARENT);

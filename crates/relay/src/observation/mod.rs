@@ -124,11 +124,9 @@ impl Observer {
     /// What splitting gains.
     #[must_use]
     pub fn gains(&self) -> GainTotals {
-        let known = self.knowledge.lock();
-        let gains = &known.gains;
         GainTotals {
-            sizes: gains.sizes(),
-            routes_left_alone: gains.found(),
+            sizes: self.knowledge.flows_by_size().gains(),
+            routes_left_alone: self.knowledge.found_routes(),
         }
     }
 

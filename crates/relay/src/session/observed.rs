@@ -1,7 +1,7 @@
 //! Readings and the report of a session.
 
 use midspan_policy::{Leg, Request, SessionId, SessionSample};
-use midspan_units::{ByteSize, Time};
+use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::{Phase, Session};
 use crate::observation::{ReportedPhase, SessionReport};
@@ -16,6 +16,7 @@ impl Session {
         let held = |transfer: &Transfer| ByteSize::from_bytes(transfer.direction.held().into());
         Ok(SessionSample {
             lasted: None,
+            interval: TimeSpan::ZERO,
             session: SessionId(self.record.id),
             request: Some(Request {
                 client: self.record.client,

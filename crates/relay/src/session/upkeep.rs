@@ -14,8 +14,8 @@ const TENTH: u64 = 100_000_000;
 pub struct Upkeep {
     /// When it last moved data, in tenths of a second.
     moved_at: u32,
-    /// When its policy last had a sample.
-    pub sampled_at: Time,
+    /// When its policy gets the next sample, if there is something to measure.
+    pub sample_due: Time,
     /// Unacknowledged bytes when the session last seemed idle.
     undelivered: u32,
     /// KiB of kernel memory at the last measurement.

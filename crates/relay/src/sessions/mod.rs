@@ -5,7 +5,7 @@ mod observed;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use midspan_policy::Leg;
+use midspan_policy::{Leg, SamplingPace};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -41,6 +41,8 @@ pub struct Sessions {
     /// The buffer and the pipes of all sessions.
     shared: Shared,
     measuring: Measuring,
+    /// When the policies of sessions get samples.
+    sampling_pace: SamplingPace,
     observation: Observation,
     sampling: Option<Sampling>,
     surveys: Surveys,
@@ -61,9 +63,10 @@ impl Sessions {
         limits: Arc<Limits>,
         pipes: Pipes,
         observation: Observation,
-        reset_timeout: TimeSpan,
+        (sampling_pace, reset_timeout): (SamplingPace, TimeSpan),
     ) -> Self {
         Self {
+            sampling_pace,
             table: Table::new(),
             timers: Timers::default(),
             unfinished: VecDeque::new(),
@@ -262,10 +265,15 @@ impl Sessions {
                     .and_then(|acceptor| acceptor.policy.sampling_interval());
                 let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
                 let sample = interval.map(|interval| {
-                    let due = session.upkeep.sampled_at + interval;
+                    let due = &mut session.upkeep.sample_due;
+                    // A timer that has run out takes the sample in this turn.
+                    let is_taken = session.timer.is_some_and(|timer| timer <= now);
                     // After a pause of samples, the next one is an interval later, when there is
                     // something to measure.
-                    if due > now { due } else { now + interval }
+                    if *due <= now && !is_taken {
+                        *due = self.sampling_pace.next_sample(now, interval);
+                    }
+                    *due
                 });
                 let narrow = session.narrow.as_ref().and_then(|leg| leg.next_look());
                 let wanted = [again, sample, still, narrow];
@@ -335,15 +343,18 @@ impl Sessions {
         }
         let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
         // Pacing wakes a session too, and more often.
-        let is_due = interval.is_some_and(|interval| session.upkeep.sampled_at + interval <= now);
-        if session.active && is_due {
-            self.sample(key, acceptors, now);
+        if let Some(interval) = interval
+            && session.active
+            && session.upkeep.sample_due <= now
+        {
+            self.sample(key, acceptors, interval, now);
         }
         self.advance(key, acceptors, now)
     }
 
-    /// Passes a sample to the session's policy and carries out the decision.
-    fn sample(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) {
+    /// Passes a sample to the session's policy, which requests this interval, and carries out the
+    /// decision.
+    fn sample(&mut self, key: Key, acceptors: &mut Acceptors, interval: TimeSpan, now: Time) {
         let Some(session) = self.table.get_mut(key) else {
             return;
         };
@@ -351,9 +362,10 @@ impl Sessions {
             return;
         };
         session.active = false;
-        session.upkeep.sampled_at = now;
-        if let Ok(sample) = session.sample() {
-            let decision = (acceptor.policy).sample(now, &sample, &mut acceptor.knowledge.lock());
+        session.upkeep.sample_due = self.sampling_pace.next_sample(now, interval);
+        if let Ok(mut sample) = session.sample() {
+            sample.interval = self.sampling_pace.interval(now, interval);
+            let decision = (acceptor.policy).sample(now, &sample, &mut acceptor.knowledge);
             self.counters.samples.add(1);
             let refused = session.carry_out(&decision, &sample);
             self.counters.option_errors.add(refused);
@@ -389,7 +401,7 @@ impl Sessions {
             ended
         });
         if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
-            (acceptor.policy).end(now, &sample, &mut acceptor.knowledge.lock());
+            (acceptor.policy).end(now, &sample, &mut acceptor.knowledge);
         }
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {

@@ -16,6 +16,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use midspan_policy::SamplingPace;
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::Event;
 use rustix::io::Errno;
@@ -89,6 +90,8 @@ pub struct ThreadParts {
     pub pipes: Pipes,
     /// Counters, queries and the log.
     pub observation: Observation,
+    /// When the policies of this thread's sessions get samples.
+    pub sampling_pace: SamplingPace,
     /// How long one leg of a session remains after the failure of the other.
     pub reset_timeout: TimeSpan,
 }
@@ -109,6 +112,7 @@ impl RelayThread {
             tries,
             pipes,
             observation,
+            sampling_pace,
             reset_timeout,
         } = parts;
         let poll = Arc::new(Poll::new()?);
@@ -140,7 +144,7 @@ impl RelayThread {
                 own_limits,
                 pipes,
                 observation,
-                reset_timeout,
+                (sampling_pace, reset_timeout),
             ),
             kicks: Kicks::default(),
             eviction: Eviction::new(Arc::clone(&limits), Arc::clone(&control)),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, Knowledge, Policy, Request, SessionSample, Start,
+    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample, Start,
 };
 use midspan_units::{Time, TimeSpan};
 
@@ -36,11 +36,22 @@ impl Policy for Says {
         self.admission
     }
 
-    fn start(&mut self, _: Time, _: &Request, _: Option<LearnedStart>, _: &mut Knowledge) -> Start {
+    fn start(
+        &mut self,
+        _: Time,
+        _: &Request,
+        _: Option<LearnedStart>,
+        _: &mut dyn KnowledgeParts,
+    ) -> Start {
         self.start.clone()
     }
 
-    fn sample(&mut self, now: Time, sample: &SessionSample, _: &mut Knowledge) -> Decision {
+    fn sample(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        _: &mut dyn KnowledgeParts,
+    ) -> Decision {
         self.samples.lock().unwrap().push((now, *sample));
         self.decision
     }

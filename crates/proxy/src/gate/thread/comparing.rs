@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use midspan_policy::Request;
+use midspan_policy::{KnowledgeParts, PartKey, Request};
 
 use super::super::control_group::Ended;
 use super::super::held::Packet;
@@ -31,8 +31,8 @@ impl Worker {
             match ended {
                 Ended::Measured(request, carried, lasted) => {
                     let now = self.relay_time();
-                    let known = &mut self.knowledge.lock();
-                    (known.gains).note_direct(now, &request, carried, lasted);
+                    let gains = &mut self.knowledge.part(PartKey::gains(&request)).gains;
+                    gains.note_direct(now, &request, carried, lasted);
                 }
                 Ended::Unmeasured => {
                     let unmeasured = &self.counters.control_unmeasured;

@@ -39,7 +39,7 @@ impl Worker {
     /// How the leg towards this client begins, where the listener has windows to choose from.
     fn start_of(&mut self, request: Request, listener: usize) -> Option<LearnedStart> {
         let now = self.clock.now();
-        let known = &mut self.knowledge.lock();
+        let known = &mut self.knowledge;
         let GateListener {
             listener, policy, ..
         } = self.listeners.get_mut(listener)?;

@@ -277,6 +277,7 @@ impl Bench {
             tries: Arc::default(),
             pipes: Pipes::new(0, 0),
             observation,
+            sampling_pace: midspan_policy::SamplingPace::new(1),
             reset_timeout: TimeSpan::from_seconds(30),
         };
         Self {

@@ -63,9 +63,13 @@ struct Arguments {
     /// Idle sessions
     #[arg(long, default_value_t = 9000)]
     sessions: usize,
-    /// Rounds that measure the memory of idle sessions, which hardly varies
+    /// Rounds that measure the memory and the CPU time of idle sessions, which hardly vary
     #[arg(long, default_value_t = 3)]
     memory_rounds: usize,
+    /// Seconds for which the CPU time of idle sessions is measured; as many seconds before are not
+    /// counted, because the peer may still work on the last new sessions
+    #[arg(long, default_value_t = 10.0)]
+    idle_seconds: f64,
     /// Round trips of one byte
     #[arg(long, default_value_t = 4000)]
     round_trips: usize,

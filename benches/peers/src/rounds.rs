@@ -97,7 +97,7 @@ fn run(peer: Peer, round: usize, places: &Places, arguments: &Arguments) -> Resu
     })
 }
 
-/// Whether a round measures the memory of idle sessions.
+/// Whether a round measures idle sessions.
 const fn has_memory(round: usize, arguments: &Arguments) -> bool {
     round < arguments.memory_rounds
 }
@@ -113,6 +113,7 @@ fn key(peer: Peer, round: usize, arguments: &Arguments) -> RunKey {
         .with("round trips", arguments.round_trips);
     if has_memory(round, arguments) {
         key.with("idle sessions", arguments.sessions)
+            .with("idle seconds", arguments.idle_seconds)
     } else {
         key
     }

@@ -1,6 +1,6 @@
 //! One run: starts a peer, loads it, and reads its use of CPU and memory.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_records::statistics::quantile;
 use midspan_testbed::program::Program;
@@ -43,6 +43,8 @@ pub enum Quantity {
     RoundTrip,
     /// Bytes of the peer's own memory per idle session.
     IdleMemory,
+    /// The peer's CPU seconds per second while all sessions are idle: a share of a core.
+    IdleCpu,
 }
 
 /// One measured value.
@@ -57,7 +59,7 @@ pub struct Measured {
     pub accounts: Vec<Account>,
 }
 
-/// Measures `peer` once; if `memory`, also the memory of idle sessions.
+/// Measures `peer` once; if `memory`, also the memory and the CPU time of idle sessions.
 pub fn measure(
     peer: Peer,
     network: &Network,
@@ -114,9 +116,19 @@ pub fn measure(
         let sessions = arguments.sessions.saturating_sub(WARM_UP_SESSIONS).max(1);
         let idle = load::idle_sessions(&network.client, target, sessions)?;
         let growth = usage::memory(process)?.saturating_sub(before);
+        let span = Duration::from_secs_f64(arguments.idle_seconds);
+        std::thread::sleep(span);
+        let (start, before) = (Instant::now(), usage::cpu_time(process));
+        std::thread::sleep(span);
+        let spent = usage::cpu_time(process).saturating_sub(before);
+        let elapsed = start.elapsed();
         services.release();
         drop((warm, idle));
         values.push((Quantity::IdleMemory, growth as f64 / sessions as f64));
+        if span > Duration::ZERO {
+            let share = spent.as_secs_f64() / elapsed.as_secs_f64();
+            values.push((Quantity::IdleCpu, share));
+        }
     }
     Ok(Measured { values, accounts })
 }

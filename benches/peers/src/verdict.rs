@@ -11,7 +11,7 @@ use crate::rounds::Run;
 use crate::run::Quantity;
 
 /// The measured quantities: name, unit and the order of peers.
-const QUANTITIES: [(Quantity, &str, &str); 10] = [
+const QUANTITIES: [(Quantity, &str, &str); 11] = [
     (Quantity::Bulk1, "rate, 1 flow", "bit/s"),
     (Quantity::BulkCpu1, "CPU time per byte, 1 flow", "s/byte"),
     (Quantity::Bulk16, "rate, 16 flows", "bit/s"),
@@ -22,6 +22,7 @@ const QUANTITIES: [(Quantity, &str, &str); 10] = [
     (Quantity::SetUpP99, "set-up time, 99 % below", "s"),
     (Quantity::RoundTrip, "round trip of one byte", "s"),
     (Quantity::IdleMemory, "own memory per idle session", "bytes"),
+    (Quantity::IdleCpu, "share of a core, idle sessions", ""),
 ];
 
 /// The ratio of a quantity of one peer to that of another.
@@ -135,8 +136,9 @@ const COMPARISONS: [Comparison; 25] = [
     compare(Quantity::RoundTrip, EARLY, OTHER_EARLY, NOT_MORE),
 ];
 
-/// Most bytes of own memory per idle session.
+/// Most bytes of own memory per idle session, and the largest share of a core for all of them.
 const IDLE_MEMORY: f64 = 1024.0;
+const IDLE_CPU: f64 = 0.001;
 
 /// The results.
 pub struct Verdict {
@@ -160,10 +162,14 @@ impl Verdict {
                 // Plain routing has no process.
                 if let Some(spread) = Spread::of(&values).filter(|spread| spread.median > 0.0) {
                     let record = record("peers", peer.name(), name, unit, &spread);
-                    let is_bounded = quantity == Quantity::IdleMemory && peer == FORWARD;
-                    records.push(match is_bounded {
-                        true => judged(record, &spread, Bound::AtMost(IDLE_MEMORY)),
-                        false => record,
+                    let bound = match quantity {
+                        Quantity::IdleMemory => Some(IDLE_MEMORY),
+                        Quantity::IdleCpu => Some(IDLE_CPU),
+                        _ => None,
+                    };
+                    records.push(match bound.filter(|_| peer == FORWARD) {
+                        Some(most) => judged(record, &spread, Bound::AtMost(most)),
+                        None => record,
                     });
                 }
             }

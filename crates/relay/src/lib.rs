@@ -142,6 +142,7 @@ mod pipes;
 mod poll;
 pub mod profile;
 pub mod remembered;
+mod rounds;
 mod sample;
 #[cfg(test)]
 mod scripted;

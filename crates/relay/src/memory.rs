@@ -2,8 +2,8 @@
 //!
 //! A session is measured after it begins (in a burst of new sessions, only some are) and when it
 //! has moved much data; sessions with recent events are measured in turn. While the budget is
-//! short, sweeps measure all sessions. Without a budget, the used memory is only measured, and
-//! buffers are not bounded.
+//! short, sweeps look at all sessions. Sessions without events cost nothing else. Without a budget, the
+//! used memory is only measured, and buffers are not bounded.
 
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use midspan_units::{Time, TimeSpan};
 
 use super::acceptors::Acceptors;
 use super::limits::{Budget, Limits};
+use super::rounds::Rounds;
 use super::session::Session;
 use super::statistics::Counters;
 use super::table::Table;
@@ -39,11 +40,10 @@ const SESSIONS_AT_ONCE: usize = 512;
 pub struct Measuring {
     limits: Arc<Limits>,
     counters: Arc<Counters>,
-    next: Option<Time>,
-    place: usize,
+    rounds: Rounds,
     sums: Sums,
-    /// When this pass through the table began, and whether it is a sweep.
-    turn_began: Time,
+    /// When the last sweep began, and whether the present pass is one.
+    swept_at: Time,
     is_sweep: bool,
     /// The limit of still buffers at the last query.
     still_limit: u64,
@@ -62,10 +62,9 @@ impl Measuring {
         Self {
             limits,
             counters,
-            next: None,
-            place: 0,
+            rounds: Rounds::default(),
             sums: Sums::default(),
-            turn_began: Time::ZERO,
+            swept_at: Time::ZERO,
             is_sweep: false,
             still_limit: 0,
         }
@@ -73,7 +72,7 @@ impl Measuring {
 
     /// When the next round is due.
     pub const fn next(&self) -> Option<Time> {
-        self.next
+        self.rounds.next()
     }
 
     /// Begins to account for a new session.
@@ -116,8 +115,8 @@ impl Measuring {
         let wakes_up = short == 1 && upkeep.is_still && upkeep.unmeasured > 0;
         if wakes_up || upkeep.unmeasured >= MOVED[watched] {
             self.measure(session, acceptors);
-        } else if upkeep.unmeasured > 0 && self.next.is_none() {
-            self.next = Some(now + INTERVAL[short]);
+        } else if upkeep.unmeasured > 0 {
+            self.rounds.wish(now + INTERVAL[short]);
         }
     }
 
@@ -177,46 +176,43 @@ impl Measuring {
             _ => u64::MAX,
         };
         if is_short && self.still_limit != still_limit && sessions.places() > 0 {
-            self.next = Some(now);
             // With another limit, sessions have to be checked again.
             unsettle(sessions);
+            self.rounds.wish(now);
         }
         self.still_limit = still_limit;
-        if self.next.is_none_or(|next| next > now) {
+        if !self.rounds.is_due(now) {
             return wakes_others;
         }
-        self.next = None;
         self.limits.budget.move_level();
         let places = sessions.places();
-        let most = places.min(PLACES_AT_ONCE);
-        let (mut looked, mut measured) = (0, 0);
-        while looked < most && measured < SESSIONS_AT_ONCE {
-            if self.place >= places {
-                self.begin_turn(is_short, now);
+        let may_begin_pass = self.rounds.is_pass_over();
+        self.rounds.begin(places);
+        if may_begin_pass {
+            self.is_sweep = is_short && now >= self.swept_at + SWEEP_INTERVAL;
+        }
+        if may_begin_pass && self.is_sweep {
+            self.swept_at = now;
+            self.rounds.begin_pass(places);
+        }
+        let mut measured = 0;
+        for _ in 0..PLACES_AT_ONCE {
+            if measured >= SESSIONS_AT_ONCE {
+                break;
             }
-            if let Some(session) = sessions.at_place(self.place) {
+            let Some(place) = self.rounds.next_place(places) else {
+                break;
+            };
+            if let Some(session) = sessions.at_place(place) {
                 measured += usize::from(self.visit(session, acceptors));
             }
-            self.place += 1;
-            looked += 1;
         }
-        if self.place >= places {
-            self.begin_turn(is_short, now);
-        }
-        // After a complete pass there is nothing to measure until there are events.
-        if (is_short && places > 0) || looked < places {
-            self.next = Some(now + INTERVAL[usize::from(is_short)]);
+        self.rounds.end(now, INTERVAL[usize::from(is_short)]);
+        if is_short && places > 0 {
+            // The level moves and sweeps are due, also without events.
+            self.rounds.wake_at(now + INTERVAL[0]);
         }
         wakes_others
-    }
-
-    fn begin_turn(&mut self, is_short: bool, now: Time) {
-        self.place = 0;
-        let is_due = now >= self.turn_began + SWEEP_INTERVAL;
-        self.is_sweep = is_short && is_due;
-        if self.is_sweep {
-            self.turn_began = now;
-        }
     }
 
     /// Checks a session; returns whether it was measured.

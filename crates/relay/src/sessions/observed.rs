@@ -15,6 +15,7 @@ use crate::observation::{
     ReportedPhase, SAMPLES_AT_ONCE, SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT,
     SessionReport, Step,
 };
+use crate::rounds::Rounds;
 use crate::session::Session;
 use crate::statistics::Counters;
 use crate::system;
@@ -40,29 +41,25 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Sampling {
     interval: TimeSpan,
-    next: Option<Time>,
-    place: usize,
+    rounds: Rounds,
 }
 
 impl Sampling {
-    pub const fn new(interval: TimeSpan) -> Self {
+    pub fn new(interval: TimeSpan) -> Self {
         Self {
             interval,
-            next: None,
-            place: 0,
+            rounds: Rounds::default(),
         }
     }
 
     /// There is a session to sample. (An idle relay is not woken for samples.)
     pub fn wish(&mut self, now: Time) {
-        if self.next.is_none() {
-            self.next = Some(now + self.interval);
-        }
+        self.rounds.wish(now + self.interval);
     }
 
     /// When the next round is due.
     pub const fn next(&self) -> Option<Time> {
-        self.next
+        self.rounds.next()
     }
 }
 
@@ -296,31 +293,26 @@ impl Sessions {
 
     /// Reads some of the sessions that moved data, in turn.
     pub fn sample_some(&mut self, now: Time) {
-        let Some(sampling) = self
-            .sampling
-            .as_mut()
-            .filter(|sampling| sampling.next.is_some_and(|next| next <= now))
-        else {
+        let Some(sampling) = self.sampling.as_mut().filter(|it| it.rounds.is_due(now)) else {
             return;
         };
         let places = self.table.places();
-        let most = places.min(PLACES_AT_ONCE);
-        let (mut looked, mut sampled) = (0, 0);
-        while looked < most && sampled < SAMPLES_AT_ONCE {
-            if sampling.place >= places {
-                sampling.place = 0;
+        sampling.rounds.begin(places);
+        let mut sampled = 0;
+        for _ in 0..PLACES_AT_ONCE {
+            if sampled >= SAMPLES_AT_ONCE {
+                break;
             }
-            if let Some(session) = self.table.at_place(sampling.place)
+            let Some(place) = sampling.rounds.next_place(places) else {
+                break;
+            };
+            if let Some(session) = self.table.at_place(place)
                 && session.record.unsampled
             {
                 session.sample_for_numbers();
                 sampled += 1;
             }
-            sampling.place += 1;
-            looked += 1;
         }
-        // After a complete pass there is nothing to sample until data moves.
-        let is_whole = looked == places;
-        sampling.next = (!is_whole).then_some(now + sampling.interval);
+        sampling.rounds.end(now, sampling.interval);
     }
 }

@@ -13,8 +13,9 @@ pub struct ThinOptions {
     /// Interface towards the narrow upstream
     #[arg(short, long, value_name = "NAME")]
     pub interface: String,
-    /// Which ACKs leave: ace, ace:MAX, ace-adaptive, ace-adaptive:MAX (MAX packets per ACK, 5
-    /// unless given), fda:N (each Nth), filter (needs --upstream), pass (all)
+    /// Which ACKs leave: ace (5 packets per ACK, up to 16 if the upstream limits), ace:MAX,
+    /// ace-adaptive, ace-adaptive:MAX (at most MAX packets per ACK), fda:N (each Nth), filter (needs
+    /// --upstream), pass (all)
     #[arg(long, value_name = "POLICY", default_value = "ace")]
     pub policy: PolicyChoice,
     /// Rate of the upstream, such as '64 kbit/s': for `filter`, and for the share that --watch

@@ -17,8 +17,9 @@ pub enum Acknowledge {
     /// ACE thinning as in the paper, with at most this many packets per ACK; its round trip is
     /// measured with timestamps.
     Ace(u32),
-    /// ACE thinning as in `midspan thin`, with at most this many packets per ACK.
-    Thin(u32),
+    /// ACE thinning as in `midspan thin`, with at most this many packets per ACK; with `None`, as
+    /// many as `midspan thin` allows by default.
+    Thin(Option<u32>),
     /// ECWA: the sender sends its cwnd in an option; at most five packets per ACK.
     ExplicitWindow,
     /// The receiver predicts the sender's cwnd; at most five packets per ACK.
@@ -48,8 +49,8 @@ impl<'de> Deserialize<'de> for Acknowledge {
             ("fda", Some(Some(packets))) => Some(Self::FixedDelay(packets)),
             ("ace", None) => Some(Self::Ace(MAXIMUM)),
             ("ace", Some(Some(packets))) => Some(Self::Ace(packets)),
-            ("thin", None) => Some(Self::Thin(MAXIMUM)),
-            ("thin", Some(Some(packets))) => Some(Self::Thin(packets)),
+            ("thin", None) => Some(Self::Thin(None)),
+            ("thin", Some(Some(packets))) => Some(Self::Thin(Some(packets))),
             ("ecwa", None) => Some(Self::ExplicitWindow),
             ("window-prediction", None) => Some(Self::WindowPrediction),
             ("acc", None) => Some(Self::CongestionControl),
@@ -112,8 +113,8 @@ mod tests {
         };
         assert_eq!(read("ace"), Some(Acknowledge::Ace(5)));
         assert_eq!(read("ace(3)"), Some(Acknowledge::Ace(3)));
-        assert_eq!(read("thin"), Some(Acknowledge::Thin(5)));
-        assert_eq!(read("thin(3)"), Some(Acknowledge::Thin(3)));
+        assert_eq!(read("thin"), Some(Acknowledge::Thin(None)));
+        assert_eq!(read("thin(3)"), Some(Acknowledge::Thin(Some(3))));
         assert_eq!(read("thin(0)"), None);
     }
 }

@@ -124,6 +124,38 @@ fn each_policy_sends_the_acks_it_is_made_for() {
 }
 
 #[test]
+fn a_policy_behind_a_delaying_receiver_gets_the_acks_that_it_makes() {
+    let (segments, timeout) = (2, TimeSpan::from_milliseconds(40));
+    let delayed = run(&scenario(AckRule::Delayed { segments, timeout }));
+    let thinned = |thinning| {
+        run(&scenario(AckRule::DelayedAndThinned {
+            segments,
+            timeout,
+            thinning,
+        }))
+    };
+    // A policy that passes every ACK changes nothing.
+    let passed = thinned(Thinning::FixedDelay {
+        segments: 1,
+        timeout: TIMEOUT,
+    });
+    assert_eq!(passed, delayed);
+    // Three ACKs of two segments each cover at least the five that ACE thinning waits for.
+    let ace = thinned(Thinning::Ace {
+        settings: AceSettings::default(),
+        round_trip: RoundTripSource::Timestamp,
+    });
+    assert!((114..200).contains(&acks(&ace)), "{}", acks(&ace));
+    assert!(seconds(&ace.flows[0]) < seconds(&delayed.flows[0]) / 1.5);
+    // A target of four is reached with every second ACK, and nothing waits for the time-out.
+    let four = thinned(Thinning::FixedDelay {
+        segments: 4,
+        timeout: TIMEOUT,
+    });
+    assert!((171..200).contains(&acks(&four)), "{}", acks(&four));
+}
+
+#[test]
 fn echo_requests_take_their_share_of_the_upstream() {
     let with = |source| {
         let results = run(&scenario(ace(source)));

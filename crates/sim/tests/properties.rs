@@ -6,10 +6,12 @@ mod common;
 
 use common::{Auditor, Log};
 use midspan_link::{Configuration, Direction, QueueLimit, Schedule, State, Step};
-use midspan_policy::Handshake;
+use midspan_policy::ack_thinning::AceSettings;
+use midspan_policy::{Handshake, RoundTripSource};
 use midspan_sim::proxy::{Buffers, LocalAck, RelayConfiguration, Service, ServiceTime};
 use midspan_sim::tcp::{
-    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Variant, WindowGrowth,
+    AckRule, ByteCounting, ReceiverConfiguration, SenderConfiguration, Thinning, Variant,
+    WindowGrowth,
 };
 use midspan_sim::{
     Distribution, Flow, LinkId, LossPattern, NoObserver, NodeId, Observer, Pattern, Results,
@@ -108,6 +110,14 @@ fn receiver() -> impl Strategy<Value = ReceiverConfiguration> {
             (1_u32..5, 1_u64..500).prop_map(|(segments, timeout)| AckRule::Delayed {
                 segments,
                 timeout: TimeSpan::from_milliseconds(timeout),
+            }),
+            (1_u32..5, 1_u64..500).prop_map(|(segments, timeout)| AckRule::DelayedAndThinned {
+                segments,
+                timeout: TimeSpan::from_milliseconds(timeout),
+                thinning: Thinning::Ace {
+                    settings: AceSettings::of_hosts(),
+                    round_trip: RoundTripSource::Timestamp,
+                },
             }),
         ],
     )

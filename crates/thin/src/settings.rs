@@ -22,8 +22,9 @@ const FIXED_LIMIT: u32 = 64;
 /// The policy that thins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PolicyChoice {
-    /// ACE thinning, with this `max_packets_per_ack` (5 in the paper).
-    Ace(u32),
+    /// ACE thinning, with this `max_packets_per_ack`; without a number 5, as in the paper, and more
+    /// while the upstream limits the download.
+    Ace(Option<u32>),
     /// ACE thinning whose `max_packets_per_ack` adapts between 2 and this (Tam §4.4).
     AceAdaptive(u32),
     /// FDA(n): an ACK for each n-th packet.
@@ -55,7 +56,7 @@ impl FromStr for PolicyChoice {
             None => (text, None),
         };
         match (name, number) {
-            ("ace", number) => Ok(Self::Ace(number.unwrap_or(5))),
+            ("ace", number) => Ok(Self::Ace(number)),
             ("ace-adaptive", number) => Ok(Self::AceAdaptive(number.unwrap_or(5))),
             ("fda", Some(number)) => Ok(Self::FixedDelay(number)),
             ("filter", None) => Ok(Self::Filter),
@@ -68,7 +69,8 @@ impl FromStr for PolicyChoice {
 impl fmt::Display for PolicyChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ace(number) => write!(f, "ace:{number}"),
+            Self::Ace(None) => f.write_str("ace"),
+            Self::Ace(Some(number)) => write!(f, "ace:{number}"),
             Self::AceAdaptive(number) => write!(f, "ace-adaptive:{number}"),
             Self::FixedDelay(number) => write!(f, "fda:{number}"),
             Self::Filter => f.write_str("filter"),
@@ -104,7 +106,7 @@ impl Settings {
     pub fn new(interface: &str) -> Self {
         Self {
             interface: interface.to_owned(),
-            policy: PolicyChoice::Ace(5),
+            policy: PolicyChoice::Ace(None),
             upstream: None,
             ack_first: false,
             queue: 5317,
@@ -127,17 +129,20 @@ impl Settings {
 
     /// The policy of a new flow; `None` where every ACK passes.
     pub(crate) fn policy(&self) -> Option<Box<dyn AckPolicy + Send>> {
-        let ace = |max_packets_per_ack| {
+        let ace = |settings| {
             AceThinning::new(AceSettings {
-                max_packets_per_ack,
                 ack_timeout_limit: self.ack_timeout_limit,
-                ..AceSettings::of_hosts()
+                ..settings
             })
         };
+        let at_most = |maximum| ace(AceSettings::of_hosts().at_most(maximum));
         Some(match (self.policy, self.upstream) {
-            (PolicyChoice::Ace(number), _) => Box::new(ace(MaximumPacketsPerAck::Fixed(number))),
+            (PolicyChoice::Ace(None), _) => Box::new(ace(AceSettings::of_hosts())),
+            (PolicyChoice::Ace(Some(number)), _) => {
+                Box::new(at_most(MaximumPacketsPerAck::Fixed(number)))
+            }
             (PolicyChoice::AceAdaptive(most), _) => {
-                Box::new(ace(MaximumPacketsPerAck::Adaptive { least: 2, most }))
+                Box::new(at_most(MaximumPacketsPerAck::Adaptive { least: 2, most }))
             }
             (PolicyChoice::FixedDelay(number), _) => {
                 Box::new(FixedDelay::new(number, self.ack_timeout_limit))
@@ -158,11 +163,10 @@ mod tests {
 
     #[test]
     fn policies_are_read_as_they_are_written() {
-        for text in ["ace:5", "ace-adaptive:8", "fda:4", "filter", "pass"] {
+        for text in ["ace", "ace:5", "ace-adaptive:8", "fda:4", "filter", "pass"] {
             let policy: PolicyChoice = text.parse().unwrap();
             assert_eq!(policy.to_string(), text);
         }
-        assert_eq!("ace".parse(), Ok(PolicyChoice::Ace(5)));
         for text in ["", "fda", "fda:0", "fda:65", "ace:x", "filter:2", "reno"] {
             let error = text.parse::<PolicyChoice>().unwrap_err();
             assert!(error.to_string().starts_with(&format!("\"{text}\" is no")));

@@ -14,9 +14,6 @@ use super::point::Point;
 use super::run::Run;
 use crate::comparison::simulations;
 
-/// The largest number of packets that ACE thinning acknowledges with one ACK.
-const PACKETS_PER_ACK: u32 = 5;
-
 /// The simulator's goodput in bit/s, one value for each repetition, with the lab's seeds.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Simulations(Vec<f64>);
@@ -99,7 +96,7 @@ fn simulated(case: &Case) -> Option<(Path, bool)> {
             if let Some(node) = path.nodes.get_mut(client.0)
                 && let NodeKind::Host(host) = &mut node.kind
             {
-                host.acknowledge = Acknowledge::Thin(PACKETS_PER_ACK);
+                host.acknowledge = Acknowledge::Thin(None);
             }
             Some((path, false))
         }

@@ -53,6 +53,16 @@ fn settings(extent: Extent) -> Vec<(u32, u32, &'static str)> {
     }
 }
 
+/// The path of a point of Fig. 9, with one download of `megabytes`.
+pub(super) fn download_path(
+    up: u32,
+    queue: u32,
+    sender: &str,
+    megabytes: f64,
+) -> Result<Path, LaboratoryError> {
+    Testbed::new(up, queue, sender).path(&[download("client", megabytes)?])
+}
+
 /// A point of Fig. 9.
 fn by_upstream(
     up: u32,
@@ -66,13 +76,16 @@ fn by_upstream(
         Extent::Normal => 4.0,
         Extent::Full => 10.0,
     };
-    let judged = up == 32 && queue == 200 && extent != Extent::Quick;
-    let path = Testbed::new(up, queue, sender).path(&[download("client", megabytes)?])?;
+    let judged = queue == 200 && sender == "cubic" && extent != Extent::Quick;
+    let path = download_path(up, queue, sender, megabytes)?;
     let seconds = |per_ack| expected(megabytes, DOWN, f64::from(up), ACK, per_ack);
     let gain = Statement::new(Metric::Goodput, THIN, &[NONE]);
     let gain = match (up, judged) {
-        (_, true) => gain.at_least(1.8),
-        (10, _) => gain.with_paper(3.0),
+        (10, true) => gain.at_least(3.0).with_paper(3.0),
+        (10, false) => gain.with_paper(3.0),
+        (32, true) => gain.at_least(2.3),
+        (50, true) => gain.at_least(1.9),
+        (100, true) => gain.at_least(1.1),
         // k is below 2: delayed ACKs alone leave room on the upstream.
         (100, _) if extent != Extent::Quick => gain.at_least(0.97),
         _ => gain,
@@ -88,7 +101,7 @@ fn by_upstream(
             Case::direct(NONE, path.clone(), seconds(2.0)),
             Case::thin(THIN, path, seconds(5.0)),
         ],
-        repetitions: repetitions(judged && sender == "cubic", extent),
+        repetitions: repetitions(judged, extent),
         statements: vec![gain, Statement::new(Metric::Acks, THIN, &[NONE])],
         ..Point::default()
     })

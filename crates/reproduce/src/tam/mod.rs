@@ -4,6 +4,7 @@
 mod cable;
 mod estimate;
 mod figure_9;
+mod hosts;
 mod lab;
 mod measure;
 mod network;
@@ -35,6 +36,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["figure 9"])
         .by_simulation(|run| run.make(figure_9::figure_9))
         .by_lab(lab::figure_9),
+    Figure::new(&["figure 9, Linux hosts"]).by_simulation(|run| run.make(hosts::figure_9)),
     Figure::new(&["no limit"]).by_lab(lab::no_limit),
     Figure::new(&["beside oversized segments"]).by_lab(lab::beside),
     Figure::new(&["three terminals"])

@@ -30,15 +30,23 @@ const SIZES: [u64; 3] = [10_000, 100_000, 1_000_000];
 const SENDERS: [(Variant, &str); 2] = [(Variant::Reno, "Reno"), (Variant::Cubic, "CUBIC")];
 /// Delayed ACKs as in Linux.
 const DELAYED: AckRule = AckRule::Delayed {
-    segments: 2,
-    timeout: TimeSpan::from_milliseconds(40),
+    segments: DELAYED_SEGMENTS,
+    timeout: DELAYED_TIMEOUT,
 };
-/// The name of a scheme, and its settings of ACE thinning.
-type Scheme = (&'static str, fn() -> AceSettings);
-/// The paper's settings, and those of `midspan thin`.
+const DELAYED_SEGMENTS: u32 = 2;
+const DELAYED_TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(40);
+/// The name of a scheme, and how its receiver acknowledges.
+type Scheme = (&'static str, fn() -> AckRule);
+/// The paper's receiver, and a host with `midspan thin`.
 const SCHEMES: [Scheme; 2] = [
-    ("ACE thinning", AceSettings::default),
-    ("midspan thin", AceSettings::of_hosts),
+    ("ACE thinning", || {
+        AckRule::Thinned(ace(AceSettings::default()))
+    }),
+    ("midspan thin", || AckRule::DelayedAndThinned {
+        segments: DELAYED_SEGMENTS,
+        timeout: DELAYED_TIMEOUT,
+        thinning: ace(AceSettings::of_hosts()),
+    }),
 ];
 /// The upper bound of the ratio of time-outs with thinning to time-outs without.
 const MORE: f64 = 1.1;
@@ -210,11 +218,11 @@ fn all(transfer: Transfer, effort: &Effort) -> Result<(f64, Watch), Error> {
     Ok((number(timeouts) * 1000.0 / number(count), sum))
 }
 
-fn ace(settings: AceSettings) -> AckRule {
-    AckRule::Thinned(Thinning::Ace {
+const fn ace(settings: AceSettings) -> Thinning {
+    Thinning::Ace {
         settings,
         round_trip: RoundTripSource::Timestamp,
-    })
+    }
 }
 
 /// The share of a scheme's ACKs that each cover more than a third of the cwnd with which their last
@@ -278,8 +286,8 @@ pub(super) fn safety(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<
             let delayed = case("delayed ACKs");
             records.push(timeouts(&delayed, without));
             records.push(too_large(item, &delayed, &watched));
-            for (scheme, settings) in SCHEMES {
-                let (with, watched) = all_sizes(ace(settings()))?;
+            for (scheme, acknowledge) in SCHEMES {
+                let (with, watched) = all_sizes(acknowledge())?;
                 let case = case(scheme);
                 records.push(timeouts(&case, with).with_ok(with <= MORE * without));
                 records.extend(kept(item, &case, &watched));

@@ -124,7 +124,9 @@ impl Leg<'_> {
     fn check_receiver(&self, receiver: &ReceiverConfiguration) -> Result<(), ScenarioError> {
         let segment = u64::from(receiver.segment_size);
         self.at_least("the receive buffer", receiver.buffer, segment.max(1))?;
-        if let AckRule::Delayed { segments, .. } = receiver.acknowledge {
+        if let AckRule::Delayed { segments, .. } | AckRule::DelayedAndThinned { segments, .. } =
+            receiver.acknowledge
+        {
             self.at_least("the segments for each ACK", u64::from(segments), 1)?;
         }
         Ok(())

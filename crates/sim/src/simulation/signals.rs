@@ -36,7 +36,12 @@ pub(super) fn signals(scenario: &Scenario) -> Vec<LegSignals> {
         let inbound = flow.splits.iter().map(|split| &split.inbound);
         let mut receivers = inbound.chain([&flow.receiver]);
         flow.regenerate_acks.is_some()
-            || receivers.any(|receiver| matches!(receiver.acknowledge, AckRule::Thinned(_)))
+            || receivers.any(|receiver| {
+                matches!(
+                    receiver.acknowledge,
+                    AckRule::Thinned(_) | AckRule::DelayedAndThinned { .. }
+                )
+            })
     });
     if !needed {
         return Vec::new();

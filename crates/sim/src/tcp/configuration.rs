@@ -159,6 +159,16 @@ pub enum AckRule {
     },
     /// As a policy of the policy crate decides, for each segment that arrives.
     Thinned(Thinning),
+    /// As [`Delayed`](Self::Delayed); and a policy decides which of these ACKs leave the host, as
+    /// `midspan thin` does. The policy sees the headers of ACKs, and not the segments.
+    DelayedAndThinned {
+        /// Segments for each ACK that the host makes; above zero.
+        segments: u32,
+        /// Longest wait for that many segments.
+        timeout: TimeSpan,
+        /// The policy.
+        thinning: Thinning,
+    },
 }
 
 impl Default for AckRule {

@@ -6,6 +6,7 @@
 mod maximum;
 mod mean_gap;
 mod recent_arrivals;
+mod upstream_limit;
 mod window_estimate;
 
 use midspan_units::{Time, TimeSpan};
@@ -14,6 +15,7 @@ use maximum::Maximum;
 pub use maximum::MaximumPacketsPerAck;
 use mean_gap::MeanGap;
 use recent_arrivals::RecentArrivals;
+use upstream_limit::UpstreamLimit;
 use window_estimate::WindowEstimate;
 
 use super::{HeldAck, MIN_ACK_PER_WIN, packets_per_ack};
@@ -46,6 +48,9 @@ pub struct AceSettings {
     /// smaller count is ignored, so that `est_cwnd` may exceed the window of a sender that met a
     /// time-out, or a loss of which the receiver saw fewer than three duplicates.
     pub counts_only_recent: bool,
+    /// Largest number of packets for one ACK while the upstream limits the download and the
+    /// downstream has room ([`UpstreamLimit`]); `None`, as in the paper: `max_packets_per_ack` always.
+    pub max_while_upstream_limits: Option<u32>,
 }
 
 impl AceSettings {
@@ -55,7 +60,20 @@ impl AceSettings {
         Self {
             thins_in_recovery: true,
             counts_only_recent: true,
+            max_while_upstream_limits: Some(16),
             ..Self::default()
+        }
+    }
+}
+
+impl AceSettings {
+    /// These settings with this maximum, whatever limits the download.
+    #[must_use]
+    pub fn at_most(self, max_packets_per_ack: MaximumPacketsPerAck) -> Self {
+        Self {
+            max_packets_per_ack,
+            max_while_upstream_limits: None,
+            ..self
         }
     }
 }
@@ -69,6 +87,7 @@ impl Default for AceSettings {
             ack_timeout_limit: TimeSpan::from_milliseconds(100),
             thins_in_recovery: false,
             counts_only_recent: false,
+            max_while_upstream_limits: None,
         }
     }
 }
@@ -89,6 +108,7 @@ pub struct AceThinning {
     certain: u32,
     recovery: Option<Recovery>,
     maximum: Maximum,
+    upstream_limit: Option<UpstreamLimit>,
     gap: MeanGap,
     held: HeldAck,
     duplicates: u32,
@@ -118,6 +138,7 @@ impl AceThinning {
             certain: 1,
             recovery: None,
             maximum: Maximum::new(settings.max_packets_per_ack),
+            upstream_limit: settings.max_while_upstream_limits.map(UpstreamLimit::new),
             gap: MeanGap::default(),
             held: HeldAck::default(),
             duplicates: 0,
@@ -151,8 +172,14 @@ impl AceThinning {
         packets_per_ack(
             self.certain,
             self.settings.min_ack_per_win,
-            self.maximum.now(),
+            self.most_packets(),
         )
+    }
+
+    /// The largest number of packets for one ACK now.
+    fn most_packets(&self) -> u32 {
+        let limit = self.upstream_limit.as_ref().map_or(0, UpstreamLimit::now);
+        self.maximum.now().max(limit)
     }
 
     /// ATO = ppa × mean gap between packets (Tam §5.1), at most the limit of the settings. Zero (no
@@ -170,7 +197,14 @@ impl AceThinning {
         if let Some(recovery) = &mut self.recovery {
             recovery.is_fast = false;
         }
+        self.handle_congestion(now);
+    }
+
+    fn handle_congestion(&mut self, now: Time) {
         self.maximum.handle_congestion(now, self.rcv_rtt());
+        if let Some(limit) = &mut self.upstream_limit {
+            limit.handle_congestion(now, self.maximum.now());
+        }
     }
 
     fn handle_arrival(&mut self, now: Time, segments: u32, counted: u32) {
@@ -200,6 +234,17 @@ impl AceThinning {
         self.recovery.get_or_insert(begun).is_fast |= is_fast;
     }
 
+    /// `segments` packets arrived: more of them may wait for one ACK if the downstream has room.
+    fn look_for_room(&mut self, now: Time, segments: u32) {
+        let recent = self.recent.segments(now, self.least_rtt);
+        let share = self.certain / self.settings.min_ack_per_win.max(1);
+        let least = self.maximum.now();
+        if let Some(limit) = &mut self.upstream_limit {
+            limit.handle_arrival(now, segments);
+            limit.adapt(now, recent, self.least_rtt, (least, share));
+        }
+    }
+
     /// The window that the sender certainly had when it sent the data that this ACK covers.
     fn certain(&self, now: Time, sample: &AckSample) -> u32 {
         let all = self.est_cwnd();
@@ -227,7 +272,7 @@ impl AckPolicy for AceThinning {
                 if self.settings.thins_in_recovery && sample.selective {
                     self.recovery(true);
                     self.window.halve();
-                    self.maximum.handle_congestion(now, self.rcv_rtt());
+                    self.handle_congestion(now);
                 } else {
                     self.scale_back(now);
                 }
@@ -245,6 +290,7 @@ impl AckPolicy for AceThinning {
                 .handle_arrival(now, recovery.window / 2, rcv_rtt);
         }
         self.certain = self.certain(now, sample);
+        self.look_for_room(now, sample.arrived);
         // The largest part of a window that one ACK may cover.
         let most = (self.certain / self.settings.min_ack_per_win.max(1)).max(1);
         let (ppa, ato) = (self.ppa(), self.ato());
@@ -263,6 +309,9 @@ impl AckPolicy for AceThinning {
         if !keeps && new.span > TimeSpan::ZERO {
             let before = self.rcv_rtt().unwrap_or(new.span);
             self.least_rtt = before.min(new.span);
+            if let Some(limit) = &mut self.upstream_limit {
+                limit.handle_round_trip(new.span);
+            }
             self.round_trip = Some(new);
         }
     }

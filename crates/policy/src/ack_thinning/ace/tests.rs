@@ -304,6 +304,50 @@ fn after_a_fast_recovery_half_of_the_window_is_left() {
     assert_eq!(recover(3, 200), 1);
 }
 
+/// A flow with the settings of hosts: a burst of ten segments in 30 ms after a round trip of 20 ms,
+/// then bursts of `burst` segments, each `gap` ms after the last, with round trips of 400 ms.
+fn bursts(settings: AceSettings, burst: u64, gap: u64) -> AceThinning {
+    let mut flow = AceThinning::new(settings);
+    flow.handle_round_trip(at(0), timestamp(20));
+    for segment in 0..10 {
+        flow.acknowledge(at(3 * segment), &ONE);
+    }
+    flow.handle_round_trip(at(30), timestamp(400));
+    flow.handle_round_trip(at(30), timestamp(400));
+    for begin in (30..6000).step_by(gap as usize) {
+        for segment in 1..=burst {
+            flow.acknowledge(at(begin + 3 * segment), &ONE);
+        }
+    }
+    flow
+}
+
+#[test]
+fn while_the_upstream_limits_an_ack_may_cover_more_than_five_of_a_large_window() {
+    let hosts = AceSettings::of_hosts();
+    // 60 segments in a round trip, of 133 that the downstream carries.
+    let flow = bursts(hosts, 9, 60);
+    assert!((6..=16).contains(&flow.ppa()), "{}", flow.ppa());
+    // A third of the window is the limit: 18 segments arrive in seven eighths of a round trip.
+    assert!(bursts(hosts, 6, 130).ppa() <= 6);
+    // The downstream is full.
+    assert_eq!(bursts(hosts, 20, 60).ppa(), 5);
+    // The rule of the paper, or a fixed maximum.
+    let four = hosts.at_most(MaximumPacketsPerAck::Fixed(4));
+    assert_eq!(bursts(four, 9, 60).ppa(), 4);
+    assert_eq!(bursts(AceSettings::default(), 9, 60).ppa(), 5);
+}
+
+#[test]
+fn a_loss_halves_what_was_added() {
+    let mut flow = bursts(AceSettings::of_hosts(), 9, 60);
+    let before = flow.most_packets();
+    for time in 0..3 {
+        flow.acknowledge(at(6000 + time), &SELECTIVE);
+    }
+    assert_eq!(flow.most_packets(), (before / 2).max(5));
+}
+
 #[test]
 fn silence_of_more_than_1_2_round_trips_sets_the_window_to_one() {
     let mut flow = steady(110);
@@ -398,6 +442,7 @@ proptest! {
         adaptive in any::<bool>(),
         thins_in_recovery in any::<bool>(),
         counts_only_recent in any::<bool>(),
+        upstream_may_limit in any::<bool>(),
     ) {
         let limit = ms(100);
         let settings = AceSettings {
@@ -408,6 +453,7 @@ proptest! {
             },
             thins_in_recovery,
             counts_only_recent,
+            max_while_upstream_limits: upstream_may_limit.then_some(16),
             ..AceSettings::default()
         };
         let mut flow = AceThinning::new(settings);
@@ -454,7 +500,8 @@ proptest! {
             let waiting = number - left;
             if held.is_some() {
                 prop_assert!(waiting * 3 <= flow.est_cwnd(), "{waiting} of {}", flow.est_cwnd());
-                prop_assert!(waiting < flow.ppa() || waiting < 8);
+                let most = if upstream_may_limit { 16 } else { 8 };
+                prop_assert!(waiting < flow.ppa() || waiting < most);
             }
             // The newest ACK is held or has left.
             prop_assert_eq!(held.map_or(left, |(waiting, _, _)| waiting), number);

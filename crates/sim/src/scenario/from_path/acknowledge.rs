@@ -24,8 +24,17 @@ pub(super) fn of_host(acknowledge: Acknowledge, initial_window: u32) -> AckRule 
         }
         Acknowledge::Every => return AckRule::Every,
         Acknowledge::FixedDelay(segments) => Thinning::FixedDelay { segments, timeout },
-        Acknowledge::Ace(maximum) => ace(maximum, AceSettings::default()),
-        Acknowledge::Thin(maximum) => ace(maximum, AceSettings::of_hosts()),
+        Acknowledge::Ace(maximum) => ace(at_most(maximum, AceSettings::default())),
+        Acknowledge::Thin(maximum) => {
+            return AckRule::DelayedAndThinned {
+                segments: 2,
+                timeout: LINUX,
+                thinning: ace(match maximum {
+                    None => AceSettings::of_hosts(),
+                    Some(maximum) => at_most(maximum, AceSettings::of_hosts()),
+                }),
+            };
+        }
         Acknowledge::ExplicitWindow => Thinning::ExplicitWindow {
             max_packets_per_ack,
             timeout,
@@ -42,12 +51,13 @@ pub(super) fn of_host(acknowledge: Acknowledge, initial_window: u32) -> AckRule 
     })
 }
 
-const fn ace(maximum: u32, settings: AceSettings) -> Thinning {
+fn at_most(maximum: u32, settings: AceSettings) -> AceSettings {
+    settings.at_most(MaximumPacketsPerAck::Fixed(maximum))
+}
+
+const fn ace(settings: AceSettings) -> Thinning {
     Thinning::Ace {
-        settings: AceSettings {
-            max_packets_per_ack: MaximumPacketsPerAck::Fixed(maximum),
-            ..settings
-        },
+        settings,
         round_trip: RoundTripSource::Timestamp,
     }
 }
@@ -58,21 +68,22 @@ mod tests {
 
     fn settings(acknowledge: Acknowledge) -> AceSettings {
         match of_host(acknowledge, 10) {
-            AckRule::Thinned(Thinning::Ace { settings, .. }) => settings,
+            AckRule::Thinned(Thinning::Ace { settings, .. })
+            | AckRule::DelayedAndThinned {
+                thinning: Thinning::Ace { settings, .. },
+                ..
+            } => settings,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
     fn thin_is_what_midspan_thin_does_and_ace_is_the_paper() {
-        let with = |settings| AceSettings {
-            max_packets_per_ack: MaximumPacketsPerAck::Fixed(3),
-            ..settings
-        };
         let paper = settings(Acknowledge::Ace(3));
-        assert_eq!(paper, with(AceSettings::default()));
-        let thin = settings(Acknowledge::Thin(3));
-        assert_eq!(thin, with(AceSettings::of_hosts()));
+        assert_eq!(paper, at_most(3, AceSettings::default()));
+        let thin = settings(Acknowledge::Thin(Some(3)));
+        assert_eq!(thin, at_most(3, AceSettings::of_hosts()));
+        assert_eq!(settings(Acknowledge::Thin(None)), AceSettings::of_hosts());
         assert!(thin.thins_in_recovery && thin.counts_only_recent);
         assert!(!paper.thins_in_recovery && !paper.counts_only_recent);
     }

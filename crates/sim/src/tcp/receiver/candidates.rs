@@ -1,7 +1,8 @@
-//! ACKs under a policy of the policy crate: each arriving segment makes a candidate, and the policy
-//! lets some of them leave. Also measures the receiver's round trip for the policy.
+//! ACKs under a policy of the policy crate: each arriving segment makes a candidate (or the ACKs
+//! that the host makes are the candidates), and the policy lets some of them leave. Also measures
+//! the receiver's round trip for the policy.
 
-use midspan_policy::ack_thinning::{ReceiverRoundTrip, selection_growth};
+use midspan_policy::ack_thinning::{AckHeader, AckTracker, ReceiverRoundTrip, selection_growth};
 use midspan_policy::{AckEstimate, AckSample, AckVerdict, RoundTrip, RoundTripSource};
 use midspan_units::{Time, TimeSpan};
 
@@ -14,10 +15,25 @@ const ECHO_LOST: TimeSpan = TimeSpan::from_seconds(3);
 /// Number of duplicate ACKs after which the sender is assumed to retransmit.
 const DUPLICATES: u32 = 3;
 
+/// Where the policy decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the receiver: each segment makes a candidate.
+    Receiver,
+    /// Behind the receiver, like `midspan thin`: it sees the headers of the ACKs that the receiver
+    /// makes, and can hold or drop them.
+    Path,
+}
+
 /// A policy, and the state from which its samples are made.
 #[derive(Debug, Clone)]
 pub(super) struct Candidates {
     thinner: Thinner,
+    place: Place,
+    /// The headers of the ACKs so far; for [`Place::Path`].
+    tracker: AckTracker,
+    /// When the held ACK leaves at the latest; for [`Place::Path`].
+    deadline: Option<Time>,
     source: RoundTripSource,
     round_trip: ReceiverRoundTrip,
     /// The acknowledgement number of the previous candidate.
@@ -39,9 +55,12 @@ struct Echo {
 }
 
 impl Candidates {
-    pub(super) fn new(thinning: Thinning, window: u32) -> Self {
+    pub(super) fn new(thinning: Thinning, window: u32, place: Place) -> Self {
         Self {
             thinner: thinning.start(window),
+            place,
+            tracker: AckTracker::default(),
+            deadline: None,
             source: thinning.round_trip(),
             round_trip: ReceiverRoundTrip::default(),
             covered: 0,
@@ -57,7 +76,7 @@ impl Candidates {
     pub(super) fn handle_answered(&mut self, now: Time) {
         // Only for policies that use it: a contention slot may make it far shorter than later round
         // trips.
-        if self.source == RoundTripSource::Handshake {
+        if self.uses(RoundTripSource::Handshake) {
             self.round_trip.handle_syn_sent(now);
         }
     }
@@ -72,9 +91,19 @@ impl Candidates {
     }
 
     fn report(&mut self, now: Time, measured: Option<RoundTrip>) {
-        if let Some(measured) = measured.filter(|measured| measured.source == self.source) {
+        if let Some(measured) = measured.filter(|measured| self.uses(measured.source)) {
             self.thinner.handle_round_trip(now, measured);
         }
+    }
+
+    /// Whether round trips of this source are measured. `midspan thin` always times the handshake.
+    fn uses(&self, source: RoundTripSource) -> bool {
+        let handshake = self.place == Place::Path && source == RoundTripSource::Handshake;
+        handshake || source == self.source
+    }
+
+    pub(super) const fn place(&self) -> Place {
+        self.place
     }
 
     /// Gets the policy's verdict on the ACK that could leave now for the segment that has just
@@ -123,6 +152,60 @@ impl Candidates {
         None
     }
 
+    /// Gets the policy's verdict on an ACK that the receiver has made. Returns whether the ACK
+    /// leaves now.
+    pub(super) fn judge_made(&mut self, now: Time, made: Acknowledgement, segment: u32) -> bool {
+        self.expire(now);
+        // The low 32 bits, as on the wire.
+        #[allow(clippy::cast_possible_truncation)]
+        let number = made.number as u32;
+        let mut header = AckHeader {
+            number,
+            plain: true,
+            ..AckHeader::default()
+        };
+        for (place, block) in header.sack.edges.iter_mut().zip(made.blocks.as_slice()) {
+            *place = (
+                number.wrapping_add(block.start),
+                number.wrapping_add(block.end),
+            );
+            header.sack.count += 1;
+        }
+        let sample = self.tracker.handle_ack(&header, segment);
+        match self.thinner.acknowledge(now, &sample) {
+            AckVerdict::Pass => self.drop_held(),
+            AckVerdict::PassAfterHeld => {
+                self.overtaken = self.held.take();
+                self.deadline = None;
+            }
+            AckVerdict::HoldUntil(at) => {
+                self.held = Some(made);
+                self.deadline = Some(at);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The held ACK leaves if its time has come.
+    pub(super) fn expire(&mut self, now: Time) {
+        if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
+            self.overtaken = self.held.take();
+        }
+    }
+
+    /// When the held ACK leaves at the latest; `None` for [`Place::Receiver`], whose own timer has
+    /// this time.
+    pub(super) const fn deadline_on_path(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    /// An ACK leaves that includes all information of a held one.
+    pub(super) const fn drop_held(&mut self) {
+        self.held = None;
+        self.deadline = None;
+    }
+
     pub(super) const fn holds(&self) -> bool {
         self.held.is_some()
     }
@@ -132,10 +215,8 @@ impl Candidates {
         self.overtaken.take()
     }
 
-    /// An ACK left that includes all information of a held one; the receiver's clock shows
-    /// `timestamp`.
+    /// An ACK left; the receiver's clock shows `timestamp`.
     pub(super) fn handle_sent(&mut self, now: Time, timestamp: u32) {
-        self.held = None;
         self.round_trip.handle_ack_sent(now, timestamp);
     }
 

@@ -15,7 +15,7 @@ use midspan_units::{ByteSize, Time, TimeSpan};
 use super::configuration::{AckRule, ReceiverConfiguration, WindowGrowth};
 use super::timers::{Timer, Timers};
 use crate::packet::{Acknowledgement, Data, DataKind, SelectiveBlocks, Signals};
-use candidates::Candidates;
+use candidates::{Candidates, Place};
 use reassembly::Reassembly;
 use window::Window;
 
@@ -68,12 +68,14 @@ impl Receiver {
         let window = Window::new(&configuration);
         let segments = configuration.buffer / u64::from(configuration.segment_size.max(1));
         let candidates = match configuration.acknowledge {
-            AckRule::Thinned(thinning) => {
-                let segments = u32::try_from(segments).unwrap_or(u32::MAX);
-                Some(Box::new(Candidates::new(thinning, segments)))
-            }
+            AckRule::Thinned(thinning) => Some((thinning, Place::Receiver)),
+            AckRule::DelayedAndThinned { thinning, .. } => Some((thinning, Place::Path)),
             AckRule::Every | AckRule::Delayed { .. } | AckRule::Bsd { .. } => None,
         };
+        let candidates = candidates.map(|(thinning, place)| {
+            let segments = u32::try_from(segments).unwrap_or(u32::MAX);
+            Box::new(Candidates::new(thinning, segments, place))
+        });
         Self {
             edge: window.initial(),
             window,
@@ -108,8 +110,12 @@ impl Receiver {
             DataKind::Payload => {
                 let gap = !self.reassembly.is_empty();
                 self.handle_payload(now, segment);
-                if self.candidates.is_some() {
-                    self.judge(now, gap);
+                match &self.candidates {
+                    None => {}
+                    Some(candidates) if candidates.place() == Place::Receiver => {
+                        self.judge(now, gap);
+                    }
+                    Some(_) => self.judge_made(now),
                 }
             }
         }
@@ -184,6 +190,12 @@ impl Receiver {
             self.unannounced = 0;
             self.acknowledge_now = true;
         }
+        if let Some(candidates) = &mut self.candidates
+            && candidates.place() == Place::Path
+        {
+            candidates.expire(now);
+            self.judge_made(now);
+        }
     }
 
     /// The next ACK to be sent.
@@ -206,13 +218,22 @@ impl Receiver {
             return None;
         }
         self.acknowledge_now = false;
+        self.advertise();
+        if let Some(candidates) = &mut self.candidates {
+            candidates.drop_held();
+        }
+        self.counters.acknowledgements += 1;
+        self.check_invariants();
+        Some(self.acknowledgement())
+    }
+
+    /// An ACK is made now: the data that has arrived waits no longer, and the window is announced.
+    #[inline]
+    fn advertise(&mut self) {
         self.waiting = 0;
         self.timers.stop(Timer::DelayedAck);
         self.edge = self.offered_edge();
         self.window.handle_advertised(self.edge - self.next);
-        self.counters.acknowledgements += 1;
-        self.check_invariants();
-        Some(self.acknowledgement())
     }
 
     /// The ACK for the data that has arrived.
@@ -246,11 +267,30 @@ impl Receiver {
         }
     }
 
+    /// Gets the policy's verdict on the ACK that the host makes now, if it makes one.
+    fn judge_made(&mut self, now: Time) {
+        if !self.acknowledge_now {
+            return;
+        }
+        self.advertise();
+        let made = self.acknowledgement();
+        let segment = self.configuration.segment_size;
+        if let Some(candidates) = &mut self.candidates {
+            self.acknowledge_now = candidates.judge_made(now, made, segment);
+        }
+    }
+
     /// When to call [`handle_timeout`](Self::handle_timeout), and why.
     #[inline]
     #[must_use]
     pub fn poll_timeout(&self) -> Option<(Time, Timer)> {
-        self.timers.next()
+        let own = self.timers.next();
+        let Some(candidates) = &self.candidates else {
+            return own;
+        };
+        let held = candidates.deadline_on_path();
+        let held = held.map(|deadline| (deadline, Timer::DelayedAck));
+        own.into_iter().chain(held).min()
     }
 
     /// Size of an ACK on the wire in bytes, with its SACK blocks (RFC 2018 §3: 8n + 2 bytes,
@@ -361,7 +401,10 @@ impl Receiver {
         match self.configuration.acknowledge {
             AckRule::Every => self.acknowledge_now = true,
             AckRule::Thinned(_) => {}
-            AckRule::Delayed { segments, timeout } => {
+            AckRule::Delayed { segments, timeout }
+            | AckRule::DelayedAndThinned {
+                segments, timeout, ..
+            } => {
                 let quick = self.configuration.quick_acks > 0;
                 self.configuration.quick_acks -= u32::from(quick);
                 if self.waiting >= segments || quick {

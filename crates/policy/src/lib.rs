@@ -29,6 +29,7 @@
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 
+pub mod accept_share;
 mod access;
 pub mod ack_thinning;
 mod acknowledgement;

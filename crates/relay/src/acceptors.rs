@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use super::limits::{Limits, Shortage};
 use super::opening::{Acceptor, ListenerId};
 use super::poll::Poll;
+use super::sharing::Loads;
 use super::statistics::Counters;
 
 /// How long accepting is paused when descriptors or memory are short.
@@ -109,10 +110,38 @@ impl Acceptors {
     }
 
     fn watch(&self, index: usize) -> rustix::io::Result<()> {
-        match self.list.get(index).and_then(|it| it.socket.as_ref()) {
+        let acceptor = self.list.get(index).filter(|it| !it.is_left_to_others);
+        match acceptor.and_then(|it| it.socket.as_ref()) {
             Some(socket) => self.poll.add_listener(socket, index),
             None => Ok(()),
         }
+    }
+
+    /// Watches only those shared sockets from which this thread [accepts](Loads::accepts), by its
+    /// sessions and those of the other threads. Returns whether it leaves a socket to the others that
+    /// it watched before: one of them may not watch it yet.
+    pub fn balance(&mut self, thread: usize, loads: &Loads, now: Time) -> bool {
+        let mut leaves = false;
+        for index in 0..self.list.len() {
+            let acceptor = &mut self.list[index];
+            let Some(sharing) = &acceptor.sharing else {
+                continue;
+            };
+            let is_left = !loads.accepts(thread, sharing);
+            let was_left = std::mem::replace(&mut acceptor.is_left_to_others, is_left);
+            if is_left == was_left || acceptor.paused_until.is_some() {
+                continue;
+            }
+            match &acceptor.socket {
+                Some(socket) if is_left => {
+                    let _ = self.poll.delete(socket);
+                    leaves = true;
+                }
+                _ if self.is_open => self.watch_or_pause(index, now),
+                _ => {}
+            }
+        }
+        leaves
     }
 
     /// Watches an acceptor's socket for connections; pauses the acceptor if this fails.
@@ -182,6 +211,7 @@ impl Acceptors {
             return;
         };
         (acceptor.retire_at, acceptor.paused_until) = (None, None);
+        (acceptor.sharing, acceptor.is_left_to_others) = (None, false);
         if let Some(socket) = acceptor.socket.take() {
             // It is not enough to close the socket, because another process may share it.
             let _ = self.poll.delete(&socket);
@@ -259,6 +289,8 @@ impl Acceptors {
     pub fn replace(&mut self, old: usize, mut acceptor: Acceptor, now: Time) {
         acceptor.socket = self.list[old].socket.take();
         acceptor.paused_until = self.list[old].paused_until.take();
+        acceptor.sharing = self.list[old].sharing.take();
+        acceptor.is_left_to_others = std::mem::take(&mut self.list[old].is_left_to_others);
         if let Err(error) = acceptor.set_up_again() {
             self.counters.option_errors.add(1);
             tracing::warn!(
@@ -266,9 +298,9 @@ impl Acceptors {
                 "a listener continues without an option: {error}"
             );
         }
-        let is_paused = acceptor.paused_until.is_some();
+        let is_paused = acceptor.paused_until.is_some() || acceptor.is_left_to_others;
         let index = self.place(acceptor);
-        // While accepting is paused, the socket is not watched.
+        // While accepting is paused or left to other threads, the socket is not watched.
         if let Some(socket) = &self.list[index].socket
             && !is_paused
             && self.poll.change_listener(socket, index).is_err()

@@ -1,19 +1,19 @@
 //! Changes that the owner of a relay may make while it runs: its listeners, and resets of sessions.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use midspan_units::TimeSpan;
 
-use super::Relay;
 use super::kick::{Kick, Target};
 use super::listener::Listener;
-use super::opening::{self, Acceptor, ListenerId};
+use super::opening::{Acceptor, ListenerId};
 use super::settings::{Error, OpenListener};
+use super::sharing::ListeningSocket;
 use super::source::EventSource;
 use super::thread::Update;
+use super::{Relay, prepare};
 
 impl Relay {
     /// The listeners that the relay was started with, in their order.
@@ -24,22 +24,11 @@ impl Relay {
     /// Adds a listener.
     ///
     /// # Errors
-    /// The listener does not have one socket per thread, or an error of the kernel.
+    /// The number of the listener's sockets, or an error of the kernel.
     pub fn add_listener(&mut self, open: OpenListener) -> Result<ListenerId, Error> {
-        let OpenListener { listener, sockets } = open;
-        if sockets.len() != self.threads.len() {
-            return Err(Error::SocketCount {
-                listener: listener.name,
-                sockets: sockets.len(),
-                threads: self.threads.len(),
-            });
-        }
-        for socket in &sockets {
-            opening::prepare_listener(socket, &listener)?;
-        }
+        let (listener, sockets) = prepare(open, self.threads.len())?;
         let id = ListenerId(self.next_listener);
         self.next_listener += 1;
-        let listener = Arc::new(listener);
         for (updates, socket) in self.updates.iter().zip(sockets) {
             let acceptor = self.acceptor(id, Some(socket), &listener);
             // If the thread has ended, its owner notices that.
@@ -72,7 +61,7 @@ impl Relay {
     fn acceptor(
         &self,
         id: ListenerId,
-        socket: Option<OwnedFd>,
+        socket: Option<ListeningSocket>,
         listener: &Arc<Listener>,
     ) -> Acceptor {
         let policy = midspan_policy::make(&listener.session, listener.handshake, self.offered);

@@ -7,7 +7,8 @@
 //! stores them in [`Openings`].
 //!
 //! There is one thread per core. Each thread has a loop of its own, with its own listening sockets
-//! (`SO_REUSEPORT`) and the sessions accepted from them; threads share only a command and the limits.
+//! (`SO_REUSEPORT`) or some that it shares with other threads, and the sessions accepted from them;
+//! otherwise threads share only a command and the limits.
 //!
 //! | module | content | pure |
 //! | --- | --- | --- |
@@ -150,6 +151,7 @@ pub mod seeded_faults;
 mod session;
 mod sessions;
 mod settings;
+mod sharing;
 mod source;
 mod statistics;
 mod system;
@@ -189,6 +191,7 @@ use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
 use sessions::Observation;
+use sharing::{ListeningSocket, Loads};
 use statistics::Counters;
 use thread::{RelayThread, ThreadParts, Update};
 
@@ -232,6 +235,27 @@ impl Shared {
     }
 }
 
+/// Sets the sockets of a listener up, and deals them out to this many threads.
+fn prepare(
+    open: OpenListener,
+    threads: usize,
+) -> Result<(Arc<Listener>, Vec<ListeningSocket>), Error> {
+    let OpenListener { listener, sockets } = open;
+    if !(1..=threads).contains(&sockets.len()) {
+        return Err(Error::SocketCount {
+            listener: listener.name,
+            sockets: sockets.len(),
+            threads,
+        });
+    }
+    for socket in &sockets {
+        opening::prepare_listener(socket, &listener)?;
+    }
+    let action = "duplicate a listening socket";
+    let sockets = sharing::deal(sockets, threads).map_err(Error::kernel(action))?;
+    Ok((Arc::new(listener), sockets))
+}
+
 /// A running relay. Dropping it is [`Relay::stop`].
 #[derive(Debug)]
 pub struct Relay {
@@ -240,6 +264,8 @@ pub struct Relay {
     mailboxes: Vec<Arc<Mailbox>>,
     shared: Shared,
     threads: Vec<JoinHandle<()>>,
+    /// The number of each thread's sessions.
+    loads: Loads,
     updates: Vec<Sender<Update>>,
     next_listener: u64,
     clock: Clock,
@@ -265,7 +291,8 @@ impl Relay {
     /// listener and thread.
     ///
     /// # Errors
-    /// No threads, a listener without one socket per thread, or what the kernel refuses.
+    /// No threads, a listener without a socket or with more than one per thread, or what the kernel
+    /// refuses.
     pub fn start_with(
         settings: &Settings,
         listeners: Vec<OpenListener>,
@@ -287,17 +314,8 @@ impl Relay {
         acceptors.resize_with(settings.threads, Vec::new);
         let count = listeners.len() as u64;
         for (id, open) in (0..).map(ListenerId).zip(listeners) {
-            let OpenListener { listener, sockets } = open;
-            if sockets.len() != settings.threads {
-                return Err(Error::SocketCount {
-                    listener: listener.name,
-                    sockets: sockets.len(),
-                    threads: settings.threads,
-                });
-            }
-            let listener = Arc::new(listener);
+            let (listener, sockets) = prepare(open, settings.threads)?;
             for (acceptors, socket) in acceptors.iter_mut().zip(sockets) {
-                opening::prepare_listener(&socket, &listener)?;
                 let policy = policy(&listener);
                 let parts = shared.acceptor_parts(id, &listener, policy);
                 acceptors.push(Acceptor::new(Some(socket), parts));
@@ -315,6 +333,7 @@ impl Relay {
             mailboxes: Vec::new(),
             shared,
             threads: Vec::new(),
+            loads: Loads::of(settings.threads),
             updates: Vec::new(),
             next_listener: count,
             clock,
@@ -349,6 +368,7 @@ impl Relay {
                 mailbox,
                 sampling_interval: settings.sampling_interval,
             },
+            loads: self.loads.clone(),
             sampling_pace: SamplingPace::new(settings.threads),
             reset_timeout: settings.reset_timeout,
         };
@@ -378,6 +398,12 @@ impl Relay {
     pub fn set_resolver(&self, socket: OwnedFd) -> Result<(), Error> {
         let started = self.names.set_resolver(socket);
         started.map_err(Error::kernel("start a thread"))
+    }
+
+    /// The number of sessions of each thread, as of its last turn.
+    #[must_use]
+    pub fn sessions_of_threads(&self) -> Vec<u64> {
+        self.loads.all().collect()
     }
 
     /// The counters of all threads together.

@@ -2,6 +2,7 @@
 //! the server.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ use super::openings::Released;
 use super::remembered::Remembered;
 use super::session::{Buffers, Session};
 use super::settings::Error;
+use super::sharing::ListeningSocket;
 use super::system;
 
 /// One listening socket of one thread, and the policy for its connections.
@@ -39,6 +41,10 @@ pub struct Acceptor {
     pub listener: Arc<Listener>,
     /// The listening socket, while accepting.
     pub socket: Option<OwnedFd>,
+    /// The threads that accept from the same socket, if there are several.
+    pub sharing: Option<Range<usize>>,
+    /// The socket is not watched, because the other threads have fewer sessions.
+    pub is_left_to_others: bool,
     /// Decides about the sessions.
     pub policy: Box<dyn Policy + Send>,
     /// What sessions have left for later ones, of all listeners.
@@ -131,7 +137,11 @@ pub fn prepare_listener(socket: &OwnedFd, listener: &Listener) -> Result<(), Err
 
 impl Acceptor {
     /// An acceptor for one socket of a listener; the socket may be set later.
-    pub fn new(socket: Option<OwnedFd>, parts: AcceptorParts) -> Self {
+    pub fn new(socket: Option<ListeningSocket>, parts: AcceptorParts) -> Self {
+        let (socket, sharing) = match socket {
+            Some(ListeningSocket { socket, sharing }) => (Some(socket), sharing),
+            None => (None, None),
+        };
         let AcceptorParts {
             id,
             listener,
@@ -147,6 +157,8 @@ impl Acceptor {
             sessions: 0,
             retire_at: None,
             socket,
+            sharing,
+            is_left_to_others: false,
             policy,
             knowledge,
             counters,

@@ -28,6 +28,8 @@ const NEGOTIATION_INTEREST: EventFlags = EventFlags::IN
     .union(EventFlags::OUT)
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
+/// Level-triggered. Of the threads that watch the same socket and sleep, a connection wakes one.
+const LISTENER_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE);
 /// Edge-triggered.
 const SOURCE_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::ET);
 
@@ -156,7 +158,7 @@ impl Poll {
     /// Those of `epoll_ctl(2)`.
     pub fn add_listener(&self, socket: &OwnedFd, index: usize) -> Result<()> {
         let token = Token::Acceptor(index);
-        self.watch(socket, token, EventFlags::IN, Watched::New)
+        self.watch(socket, token, LISTENER_INTEREST, Watched::New)
     }
 
     /// Changes the index of a listening socket's acceptor.
@@ -164,8 +166,9 @@ impl Poll {
     /// # Errors
     /// Those of `epoll_ctl(2)`.
     pub fn change_listener(&self, socket: &OwnedFd, index: usize) -> Result<()> {
-        let token = Token::Acceptor(index);
-        self.watch(socket, token, EventFlags::IN, Watched::Already)
+        // epoll changes no exclusive watch.
+        self.delete(socket)?;
+        self.add_listener(socket, index)
     }
 
     /// Watches a source of events until it is readable, edge-triggered: each change wakes the

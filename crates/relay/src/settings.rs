@@ -80,8 +80,8 @@ impl Settings {
 pub struct OpenListener {
     /// The listener.
     pub listener: Listener,
-    /// One listening, non-blocking socket for each thread, all of the same address
-    /// (`SO_REUSEPORT`).
+    /// Listening, non-blocking sockets of the same address (`SO_REUSEPORT`): one for each thread, or
+    /// fewer, each of which neighbouring threads share.
     pub sockets: Vec<OwnedFd>,
 }
 
@@ -91,10 +91,10 @@ pub enum Error {
     /// No thread to run on.
     #[error("threads = 0: the relay needs at least one thread")]
     NoThreads,
-    /// A listener does not have one socket per thread.
+    /// A listener has no socket, or more than one per thread.
     #[error(
         "listener \"{listener}\" has {sockets} sockets and the relay {threads} threads: \
-         open one socket per thread (SO_REUSEPORT)"
+         open at least one and at most one per thread (SO_REUSEPORT)"
     )]
     SocketCount {
         /// Name of the listener.

@@ -1,4 +1,4 @@
-//! Listening sockets, one for each thread of the relay.
+//! Listening sockets for the threads of the relay.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -54,7 +54,11 @@ pub(super) struct Open {
     pub window: Option<u32>,
 }
 
-/// New sockets, one for each thread, and where they listen.
+/// Threads that share one listening socket at most. If too many do, they wait for each other when they
+/// accept.
+const SHARING: usize = 4;
+
+/// New sockets, and where they listen.
 pub(super) type OpenedSockets = (Open, Vec<OwnedFd>);
 
 /// The addresses at which the listener has to listen; port 0 stands for any port.
@@ -93,10 +97,16 @@ pub(super) fn try_forward(listener: &Listener) -> Result<(), ListenError> {
 pub(super) fn open(
     listener: &Listener,
     (window, mark): (Option<u32>, Option<u32>),
-    count: usize,
+    threads: usize,
     present: &[Open],
 ) -> Result<Vec<OpenedSockets>, ListenError> {
     let is_transparent = listener.transparent().is_some();
+    // From a shared socket, the thread that is free accepts. A transparent listener has many sockets,
+    // and each thread has its own.
+    let count = match is_transparent {
+        true => threads,
+        false => threads.div_ceil(SHARING),
+    };
     let open = |address: SocketAddr| {
         let found = present.iter().find(|open| match is_transparent {
             true => {

@@ -33,6 +33,7 @@ use super::opening::{Acceptance, Acceptor};
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::sessions::{Observation, Sessions};
+use super::sharing::Loads;
 use super::source::{EventSource, SourceHost};
 use super::statistics::Counters;
 use super::table::Key;
@@ -56,6 +57,9 @@ pub struct RelayThread {
     updates: Receiver<Update>,
     limits: Arc<Limits>,
     counters: Arc<Counters>,
+    /// This thread's number, and the number of each thread's sessions.
+    number: usize,
+    loads: Loads,
 }
 
 /// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
@@ -90,6 +94,8 @@ pub struct ThreadParts {
     pub pipes: Pipes,
     /// Counters, queries and the log.
     pub observation: Observation,
+    /// The number of each thread's sessions.
+    pub loads: Loads,
     /// When the policies of this thread's sessions get samples.
     pub sampling_pace: SamplingPace,
     /// How long one leg of a session remains after the failure of the other.
@@ -112,6 +118,7 @@ impl RelayThread {
             tries,
             pipes,
             observation,
+            loads,
             sampling_pace,
             reset_timeout,
         } = parts;
@@ -154,6 +161,8 @@ impl RelayThread {
             updates,
             limits,
             counters,
+            number,
+            loads,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
         thread.add_source(Box::new(wake_up))?;
@@ -220,6 +229,7 @@ impl RelayThread {
         negotiations.handle_names(&mut around);
         negotiations.handle_timers(&mut around);
         self.acceptors.resume(now);
+        self.share_sockets(now);
         (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
         self.handle_updates();
         (self.kicks).go_on(&mut self.sessions, &mut self.acceptors, now);
@@ -240,6 +250,16 @@ impl RelayThread {
             }
         }
         Ok(true)
+    }
+
+    /// Leaves shared listening sockets to the other threads while they have clearly fewer sessions.
+    fn share_sockets(&mut self, now: Time) {
+        let sessions = self.counters.sessions_active.get();
+        self.loads.set(self.number, sessions);
+        if self.acceptors.balance(self.number, &self.loads, now) {
+            // Each thread finds out for itself that the others have more sessions.
+            self.control.wake();
+        }
     }
 
     /// The next deadline.

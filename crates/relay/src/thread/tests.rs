@@ -131,3 +131,31 @@ fn a_client_that_sends_no_request_is_given_up_by_the_clock_of_the_test() {
     assert_eq!(counters.refused_silent.get(), 1);
     assert_eq!(bench.thread.deadline(), None);
 }
+
+#[test]
+fn a_shared_socket_is_left_to_threads_with_fewer_sessions() {
+    let mut bench = Bench::sharing(0..2);
+    // The ninth session is more than four above the mean; the second thread has none.
+    for _ in 0..9 {
+        assert!(bench.is_listening());
+        bench.call();
+    }
+    assert!(!bench.is_listening());
+    bench.turn(MOMENT, &[]);
+    assert!(!bench.is_listening());
+    bench.loads.set(1, 2);
+    bench.turn(MOMENT, &[]);
+    assert!(bench.is_listening());
+    // The socket has the connections that arrived meanwhile.
+    bench.call();
+    assert_eq!(bench.thread.counters().sessions_active.get(), 10);
+}
+
+#[test]
+fn a_listener_of_its_own_is_watched_however_many_sessions_there_are() {
+    let mut bench = Bench::new();
+    for _ in 0..20 {
+        bench.call();
+    }
+    assert!(bench.is_listening());
+}

@@ -23,6 +23,7 @@ use crate::limits::{ListenerLimits, RelayLimits};
 use crate::listener::{Destination, Language, Listener, Negotiation};
 use crate::opening::{AcceptorParts, ListenerId};
 use crate::scripted::{self, Kernel};
+use crate::sharing::ListeningSocket;
 
 const CLIENT: &str = "192.0.2.1:1000";
 const SERVER: &str = "198.51.100.1:80";
@@ -209,6 +210,8 @@ pub struct Bench {
     pub world: Rc<RefCell<World>>,
     pub thread: RelayThread,
     events: Vec<Event>,
+    /// The number of each thread's sessions.
+    pub loads: Loads,
     // The thread's owner.
     _updates: mpsc::Sender<Update>,
 }
@@ -231,7 +234,18 @@ impl Bench {
         })))
     }
 
+    /// The same with a listener whose socket these threads share. The test sets the sessions of all
+    /// threads but the first.
+    pub fn sharing(sharing: std::ops::Range<usize>) -> Self {
+        Self::with_sharing(SERVER.parse::<SocketAddr>().unwrap().into(), Some(sharing))
+    }
+
     fn with(to: Destination) -> Self {
+        Self::with_sharing(to, None)
+    }
+
+    fn with_sharing(to: Destination, sharing: Option<std::ops::Range<usize>>) -> Self {
+        let loads = Loads::of(sharing.as_ref().map_or(1, std::ops::Range::len));
         let world = Rc::new(RefCell::new(World::default()));
         scripted::install(Box::new(Script {
             start: Instant::now(),
@@ -264,6 +278,7 @@ impl Bench {
             knowledge: Default::default(),
             listener,
         };
+        let socket = ListeningSocket { socket, sharing };
         let acceptor = Acceptor::new(Some(socket), acceptor);
         let control = Arc::new(Control::new().unwrap());
         let (updates, received) = mpsc::channel();
@@ -277,6 +292,7 @@ impl Bench {
             tries: Arc::default(),
             pipes: Pipes::new(0, 0),
             observation,
+            loads: loads.clone(),
             sampling_pace: midspan_policy::SamplingPace::new(1),
             reset_timeout: TimeSpan::from_seconds(30),
         };
@@ -284,8 +300,15 @@ impl Bench {
             thread: RelayThread::new(vec![acceptor], parts).unwrap(),
             world,
             events: Vec::with_capacity(EVENTS),
+            loads,
             _updates: updates,
         }
+    }
+
+    /// Whether the thread watches its listening socket.
+    pub fn is_listening(&self) -> bool {
+        let world = self.world.borrow();
+        world.tokens.contains_key(&world.listener)
     }
 
     /// One turn after this time, with these events.

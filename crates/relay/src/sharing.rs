@@ -1,0 +1,132 @@
+//! Listening sockets that threads share, and the number of sessions of each thread.
+
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use midspan_policy::accept_share;
+
+/// The number of sessions of each thread. Each thread writes its own and reads the others.
+#[derive(Debug, Clone)]
+pub struct Loads(Arc<[Load]>);
+
+/// On a cache line of its own, because threads write these numbers often.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Load(AtomicU64);
+
+impl Loads {
+    /// Threads without sessions.
+    pub fn of(threads: usize) -> Self {
+        Self(
+            std::iter::repeat_with(Load::default)
+                .take(threads)
+                .collect(),
+        )
+    }
+
+    /// Sets the number of a thread's sessions; returns whether it was another one.
+    pub fn set(&self, thread: usize, sessions: u64) -> bool {
+        let Some(Load(load)) = self.0.get(thread) else {
+            return false;
+        };
+        // Only this thread writes the number.
+        let is_new = load.load(Ordering::Relaxed) != sessions;
+        if is_new {
+            load.store(sessions, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// The number of each thread's sessions.
+    pub fn all(&self) -> impl Iterator<Item = u64> {
+        self.0.iter().map(|Load(load)| load.load(Ordering::Relaxed))
+    }
+
+    /// Whether a thread accepts connections from a socket that these threads share.
+    pub fn accepts(&self, thread: usize, sharing: &Range<usize>) -> bool {
+        let one = |Load(load): &Load| load.load(Ordering::Relaxed);
+        let Some(own) = self.0.get(thread).map(one) else {
+            return true;
+        };
+        let all = self.0.get(sharing.clone()).unwrap_or_default();
+        accept_share::accepts(own, all.iter().map(one))
+    }
+}
+
+/// A thread's descriptor of a listening socket.
+#[derive(Debug)]
+pub struct ListeningSocket {
+    /// The descriptor.
+    pub socket: OwnedFd,
+    /// The threads that accept from the same socket, if there are several.
+    pub sharing: Option<Range<usize>>,
+}
+
+/// Deals a listener's sockets out to the threads: one each, or one for several neighbours. There are
+/// at least one socket and at most as many as threads.
+///
+/// # Errors
+/// Those of `fcntl(2)`.
+pub fn deal(sockets: Vec<OwnedFd>, threads: usize) -> rustix::io::Result<Vec<ListeningSocket>> {
+    if sockets.len() == threads {
+        let own = |socket| ListeningSocket {
+            socket,
+            sharing: None,
+        };
+        return Ok(sockets.into_iter().map(own).collect());
+    }
+    let group = |thread: usize| thread * sockets.len() / threads.max(1);
+    let first_of = |group: usize| (group * threads).div_ceil(sockets.len().max(1));
+    (0..threads)
+        .map(|thread| {
+            let group = group(thread);
+            let sharing = first_of(group)..first_of(group + 1);
+            Ok(ListeningSocket {
+                socket: rustix::io::fcntl_dupfd_cloexec(&sockets[group], 0)?,
+                sharing: (sharing.len() > 1).then_some(sharing),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sharing(sockets: usize, threads: usize) -> Vec<Option<Range<usize>>> {
+        let socket = || OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
+        let sockets: Vec<OwnedFd> = (0..sockets).map(|_| socket()).collect();
+        let dealt = deal(sockets, threads).unwrap();
+        dealt.into_iter().map(|it| it.sharing).collect()
+    }
+
+    #[test]
+    fn neighbours_share_a_socket_and_each_thread_is_of_one_group() {
+        assert_eq!(sharing(2, 2), [None, None]);
+        assert_eq!(sharing(1, 2), [Some(0..2), Some(0..2)]);
+        assert_eq!(sharing(1, 1), [None]);
+        let [low, high] = [Some(0..3), Some(3..5)];
+        let expected = [&low, &low, &low, &high, &high].map(Clone::clone);
+        assert_eq!(sharing(2, 5), expected);
+        for (sockets, threads) in [(1, 7), (2, 7), (3, 7), (4, 7), (7, 7), (16, 61)] {
+            for (thread, group) in sharing(sockets, threads).into_iter().enumerate() {
+                assert!(group.is_none_or(|group| group.contains(&thread)));
+            }
+        }
+    }
+
+    #[test]
+    fn only_threads_that_share_the_socket_count() {
+        let loads = Loads::of(4);
+        assert!(loads.set(0, 9) && !loads.set(0, 9));
+        assert!(!loads.accepts(0, &(0..2)) && loads.accepts(1, &(0..2)));
+        loads.set(2, 100);
+        loads.set(3, 100);
+        // The other group's sessions do not matter.
+        assert!(!loads.accepts(0, &(0..2)) && loads.accepts(2, &(2..4)));
+        assert_eq!(loads.all().collect::<Vec<_>>(), [9, 0, 100, 100]);
+        assert!(!loads.set(7, 1) && loads.accepts(7, &(0..2)));
+    }
+}

@@ -15,13 +15,13 @@ impl Sockets {
     pub fn connect(count: usize) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
-        let connect = || {
+        let connect = || -> std::io::Result<[TcpStream; 2]> {
             let near = TcpStream::connect(address)?;
             let (far, _) = listener.accept()?;
             Ok([near, far])
         };
-        let all = (0..count).map(|number| {
-            connect().map_err(|error: std::io::Error| {
+        let all = (0..count).map(|number| -> Result<[TcpStream; 2], Failure> {
+            connect().map_err(|error| {
                 format!("connection {number} (ulimit -n, or fewer --connections): {error}").into()
             })
         });

@@ -25,8 +25,16 @@ pub fn records(runs: &[Run], threads: &[usize]) -> Records {
         }
         for (value, name, unit) in [
             (cost as fn(&Run) -> f64, "CPU time of a sample", "s"),
-            (virtual_rate, "samples per second of the sessions", "1/s"),
-            (rate, "samples per second of the machine", "1/s"),
+            (
+                virtual_rate as fn(&Run) -> f64,
+                "samples per second of the sessions",
+                "1/s",
+            ),
+            (
+                rate as fn(&Run) -> f64,
+                "samples per second of the machine",
+                "1/s",
+            ),
         ] {
             if let Some(spread) = spread(value) {
                 records.push(record("many sessions", &case, name, unit, &spread));

@@ -79,7 +79,7 @@ client_leg = { pacing = "auto", send_buffer = "1 MiB" }
 access = { send_ahead = "wso" }
 [[host]]
 name = "c"
-acknowledge = "thin(5)"
+acknowledge = "thin"
 [[link]]
 name = "line"
 between = ["a", "b"]

@@ -27,7 +27,7 @@ pub struct SizeGain {
 pub(super) const SPLIT: usize = 0;
 pub(super) const DIRECT: usize = 1;
 
-/// Flows of all routes, by size: the memory of one [`Gains`], or of all parts of a divided one.
+/// Flows of all routes, by size: the memory of one [`Gains`](super::Gains), or of all parts of a divided one.
 #[derive(Debug, Clone)]
 pub struct FlowsBySize([[LatestFlows; 2]; SIZES.len() + 1]);
 

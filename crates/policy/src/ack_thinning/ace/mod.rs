@@ -49,7 +49,7 @@ pub struct AceSettings {
     /// time-out, or a loss of which the receiver saw fewer than three duplicates.
     pub counts_only_recent: bool,
     /// Largest number of packets for one ACK while the upstream limits the download and the
-    /// downstream has room ([`UpstreamLimit`]); `None`, as in the paper: `max_packets_per_ack` always.
+    /// downstream has room (`UpstreamLimit`); `None`, as in the paper: `max_packets_per_ack` always.
     pub max_while_upstream_limits: Option<u32>,
 }
 

@@ -223,7 +223,8 @@ fn sessions_are_summarised() {
     assert!(two.figures.bytes_to_client > 0 && two.figures.client_leg.rtt_seconds.is_some());
     assert_eq!(all.cost.scanned, 3);
     let sessions = summary("by=session&client=127.0.0.2").sessions;
-    assert_eq!((sessions.len(), sessions[0].id), (1, 1));
+    // Threads number their new sessions at the same time.
+    assert!(sessions.len() == 1 && (1..=3).contains(&sessions[0].id));
     assert_eq!(sessions[0].server, loopback(9090));
     let (status, text) = midspan_proxy::client::get(place.clone(), "/summary?sort=up").unwrap();
     assert!(status == 400 && text.contains("known parameters"), "{text}");

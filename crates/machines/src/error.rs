@@ -31,6 +31,9 @@ pub enum Error {
          Debian's \"{0}\", the release of this machine"
     )]
     NoMirror(String),
+    /// Scenarios install packages.
+    #[error("target/debian has no package midspan_*_amd64.deb for the scenarios: make deb")]
+    NoPackages,
     /// Only root can make images.
     #[error("images can be made by root only: run this command as root")]
     NotRoot,

@@ -13,6 +13,8 @@ use crate::scenario::Scenario;
 const LIMIT: Duration = Duration::from_secs(35 * 60);
 /// Before that, the harness of kernel tests ends a test by itself, and shows what it printed.
 const LIMIT_OF_TEST_SECONDS: u64 = 30 * 60;
+/// The start of the names of scenarios.
+pub const SCENARIO: &str = "scenario ";
 /// The start of lines that become a row of the table of findings.
 const FINDING: &str = "finding: ";
 /// How much of a failed job's output is kept.
@@ -60,7 +62,7 @@ impl Job<'_> {
         match self {
             Self::Test(program, Some(test)) => format!("{} {test}", program.name),
             Self::Test(program, None) => program.name.clone(),
-            Self::Scenario(scenario) => format!("scenario {}", scenario.name),
+            Self::Scenario(scenario) => format!("{SCENARIO}{}", scenario.name),
         }
     }
 
@@ -83,13 +85,13 @@ impl Job<'_> {
         left: Duration,
     ) -> Result<Option<Row>, Error> {
         let limit = LIMIT.min(left);
-        let start;
-        let kernel;
+        let mut start = Instant::now();
+        let mut kernel = String::new();
         let ended = match self {
             Self::Test(program, test) => {
                 let mut running = match machine.take() {
                     Some(running) => running,
-                    None => Machine::new(parts)?,
+                    None => Machine::new(parts, limit)?,
                 };
                 kernel = running.kernel.clone();
                 start = Instant::now();
@@ -100,10 +102,22 @@ impl Job<'_> {
             }
             Self::Scenario(scenario) => {
                 *machine = None;
-                let mut session = scenario.session(parts, programs, limit)?;
-                kernel = session.kernel()?;
-                start = Instant::now();
-                scenario.play(&mut session)?
+                let played = scenario
+                    .session(parts, programs, limit)
+                    .and_then(|mut session| {
+                        kernel = session.kernel()?;
+                        scenario.play(&mut session)
+                    });
+                match played {
+                    Ok(ended) => ended,
+                    // It did not start, or not again.
+                    Err(Error::Machine { .. }) if start.elapsed() >= limit => Err(Broken::TooLong),
+                    Err(Error::Machine { what, .. }) if !kernel.is_empty() => Ok(Done {
+                        status: 1,
+                        printed: what,
+                    }),
+                    Err(error) => return Err(error),
+                }
             }
         };
         let (outcome, lines, findings) = match ended {

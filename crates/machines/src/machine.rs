@@ -18,7 +18,7 @@ use crate::image::Image;
 
 /// What a machine may take from its start to its first command. Alone on its host it takes a minute or
 /// two.
-const LIMIT_OF_START: Duration = Duration::from_secs(20 * 60);
+pub const LIMIT_OF_START: Duration = Duration::from_secs(20 * 60);
 /// How much of a command's output is kept: its end.
 const KEPT: usize = 64 << 10;
 
@@ -84,25 +84,26 @@ enum Start {
 
 impl Machine {
     /// Starts a machine with a new disk. Without further arguments of the kernel, it continues from the
-    /// saved state of a machine that has booted: an emulated machine boots for minutes.
-    pub fn new(parts: &Parts<'_>) -> Result<Self, Error> {
+    /// saved state of a machine that has booted: an emulated machine boots for minutes. A boot may take
+    /// as long as `limit`.
+    pub fn new(parts: &Parts<'_>, limit: Duration) -> Result<Self, Error> {
         let disk = parts.image.file(DISK);
         if parts.kernel_arguments.is_empty() {
             let booted = booted(parts)?;
             fs::copy(&booted, &disk).map_err(Error::file(&booted))?;
-            return Self::begin(parts, &disk, Start::Saved);
+            return Self::begin(parts, &disk, Start::Saved, limit);
         }
         empty_disk(&disk)?;
-        Self::start(parts)
+        Self::start(parts, limit)
     }
 
     /// Starts a machine with the disk that the last one has left.
-    pub fn start(parts: &Parts<'_>) -> Result<Self, Error> {
-        Self::begin(parts, &parts.image.file(DISK), Start::Boot)
+    pub fn start(parts: &Parts<'_>, limit: Duration) -> Result<Self, Error> {
+        Self::begin(parts, &parts.image.file(DISK), Start::Boot, limit)
     }
 
-    fn begin(parts: &Parts<'_>, disk: &Path, start: Start) -> Result<Self, Error> {
-        let mut machine = Self::launch(parts, disk, start)?;
+    fn begin(parts: &Parts<'_>, disk: &Path, start: Start, limit: Duration) -> Result<Self, Error> {
+        let mut machine = Self::launch(parts, disk, start, limit)?;
         if let Some((_, folder)) = parts.programs {
             // What tests write there is forgotten.
             machine.must(&format!(
@@ -116,7 +117,12 @@ impl Machine {
         Ok(machine)
     }
 
-    fn launch(parts: &Parts<'_>, disk: &Path, start: Start) -> Result<Self, Error> {
+    fn launch(
+        parts: &Parts<'_>,
+        disk: &Path,
+        start: Start,
+        limit: Duration,
+    ) -> Result<Self, Error> {
         let image = parts.image;
         let release = image.release.name();
         let console = image.file("console.log");
@@ -161,7 +167,7 @@ impl Machine {
             commands: 0,
         };
         if start == Start::Boot {
-            let until = Instant::now() + LIMIT_OF_START;
+            let until = Instant::now() + limit.min(LIMIT_OF_START);
             let waited = |_| failed("it did not start".to_owned());
             while !machine.line(until).map_err(waited)?.starts_with("ready") {}
         }
@@ -323,7 +329,7 @@ fn booted(parts: &Parts<'_>) -> Result<PathBuf, Error> {
         return Ok(disk);
     }
     empty_disk(&disk)?;
-    let mut machine = Machine::launch(parts, &disk, Start::Boot)?;
+    let mut machine = Machine::launch(parts, &disk, Start::Boot, LIMIT_OF_START)?;
     machine.must("sync; udevadm settle; modprobe overlay")?;
     machine.save()?;
     fs::write(&made, state).map_err(Error::file(&made))?;

@@ -22,8 +22,8 @@ use wildmatch::WildMatch;
 
 use error::Error;
 use image::Image;
-use job::{Job, Outcome, Row};
-use machine::{Machine, Parts};
+use job::{Job, Outcome, Row, SCENARIO};
+use machine::{LIMIT_OF_START, Machine, Parts};
 use programs::Programs;
 use release::Release;
 
@@ -99,8 +99,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     fs::create_dir_all(&arguments.folder).map_err(Error::file(&arguments.folder))?;
     let folder = std::path::absolute(&arguments.folder).map_err(Error::file(&arguments.folder))?;
     let mut report = say;
-    let programs = Programs::build(&folder, &arguments.packages, &mut report)?;
-    let jobs = chosen(&programs, &arguments.only);
+    let programs = Programs::build(&folder, &|name| arguments.has_tests_of(name), &mut report)?;
+    let jobs = arguments.chosen(&programs);
+    if !programs.has_packages && jobs.iter().any(|job| matches!(job, Job::Scenario(_))) {
+        return Err(Error::NoPackages);
+    }
     let mut store: Store<Row> = Store::open(&folder.join("results"), RUNS)?;
     let mut results = report::Results::default();
     let limit = Duration::from_secs(arguments.minutes.saturating_mul(60));
@@ -152,7 +155,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
 }
 
 fn print_command(parts: &Parts<'_>, command: &str) -> Result<(), Error> {
-    let mut machine = Machine::new(parts)?;
+    let mut machine = Machine::new(parts, LIMIT_OF_START)?;
     let printed = machine.must(command)?;
     let mut standard_output = std::io::stdout();
     let _ = write!(
@@ -164,28 +167,39 @@ fn print_command(parts: &Parts<'_>, command: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// All jobs whose names fit one of the patterns, or all without any.
-fn chosen<'a>(programs: &'a Programs, patterns: &[String]) -> Vec<Job<'a>> {
-    // They need the program itself.
-    let scenarios = scenario::ALL.iter().map(Job::Scenario);
-    let scenarios = scenarios.filter(|_| programs.midspan.is_some());
-    let tests = programs.tests.iter().flat_map(|program| {
-        let jobs: Vec<Job<'_>> = if program.is_kernel_test {
-            let one = |test: &'a String| Job::Test(program, Some(test));
-            program.tests.iter().map(one).collect()
-        } else {
-            vec![Job::Test(program, None)]
-        };
-        jobs
-    });
-    scenarios
-        .chain(tests)
-        .filter(|job| {
-            let name = job.name();
-            let fits = |pattern: &String| WildMatch::new(pattern).matches(&name);
-            patterns.is_empty() || patterns.iter().any(fits)
-        })
-        .collect()
+impl Arguments {
+    fn has_package(&self, name: &str) -> bool {
+        self.packages.is_empty() || self.packages.iter().any(|one| one == name)
+    }
+
+    /// Whether a test of this package can be among the jobs.
+    fn has_tests_of(&self, package: &str) -> bool {
+        let is_test = |pattern: &String| !pattern.starts_with(SCENARIO);
+        self.has_package(package) && (self.only.is_empty() || self.only.iter().any(is_test))
+    }
+
+    /// All jobs of the packages whose names fit one of the patterns, or all without any.
+    fn chosen<'a>(&self, programs: &'a Programs) -> Vec<Job<'a>> {
+        let scenarios = scenario::ALL.iter().map(Job::Scenario);
+        let scenarios = scenarios.filter(|_| self.has_package("midspan"));
+        let tests = programs.tests.iter().flat_map(|program| {
+            let jobs: Vec<Job<'_>> = if program.is_kernel_test {
+                let one = |test: &'a String| Job::Test(program, Some(test));
+                program.tests.iter().map(one).collect()
+            } else {
+                vec![Job::Test(program, None)]
+            };
+            jobs
+        });
+        scenarios
+            .chain(tests)
+            .filter(|job| {
+                let name = job.name();
+                let fits = |pattern: &String| WildMatch::new(pattern).matches(&name);
+                self.only.is_empty() || self.only.iter().any(fits)
+            })
+            .collect()
+    }
 }
 
 /// A result belongs to a job, to the state of all files that the job uses, and to an image.

@@ -131,11 +131,11 @@ impl Results {
         let _ = writeln!(text, "| --- |{}", " --- |".repeat(kernels.len()));
         for name in names {
             let found = |kernel: &&String| {
-                cells
-                    .get(&(name, *kernel))
-                    .map_or("–", |text| text.as_str())
+                let cell = cells.get(&(name, *kernel));
+                cell.map_or("–".to_owned(), |text| text.replace('|', "\\|"))
             };
-            let row: Vec<&str> = kernels.iter().map(found).collect();
+            let row: Vec<String> = kernels.iter().map(found).collect();
+            let name = name.replace('|', "\\|");
             let _ = writeln!(text, "| {name} | {} |", row.join(" | "));
         }
     }

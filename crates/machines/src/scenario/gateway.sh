@@ -11,21 +11,23 @@ finding "connections through a gateway" "intercepted, and complete"
 slow_download
 wait_until has_leg
 gateway | sed 's/^interfaces/except_ports = [22]\n&/' >/etc/midspan/midspan.toml
+reloads() { journalctl --unit midspan --no-pager | grep --count 'INFO reloaded'; }
 reload
-[ "$(journalctl --unit midspan --no-pager | grep --count 'INFO reloaded')" = 1 ] || fail "not reloaded once"
+wait_until reloads
 has_leg || fail "a reload has ended a session"
-kill "$DOWNLOAD"
-wait_until not has_leg
+end_download
 intercepts
+[ "$(reloads)" = 1 ] || fail "not reloaded once"
 echo 'wrong = true' >>/etc/midspan/midspan.toml
 ! systemctl reload midspan || fail "a wrong file was reloaded"
+wait_until sh -c "journalctl --unit midspan --no-pager | grep 'the old configuration stays in force' | grep wrong"
 intercepts
 finding "systemctl reload" "running sessions continue; a wrong file is refused, and the old one stays"
 wait_until midspan bypass on
 slow_download
-wait_until sh -c "ss -Htn state established '( dport = :80 )' | grep -q . || conntrack -L 2>/dev/null | grep -q ESTABLISHED"
+wait_until sh -c "ip netns exec client ss -Htn state established '( dport = :80 )' | grep -q ."
 ! has_leg || fail "bypass on, but intercepted"
-kill "$DOWNLOAD"
+end_download
 wait_until midspan bypass off
 intercepts
 nft flush ruleset

@@ -32,10 +32,7 @@ pub fn follow(session: &mut Session<'_>) -> Result<Ended, Error> {
     let page = fs::read_to_string(GUIDE).map_err(Error::file(GUIDE.as_ref()))?;
     let workspace = session.programs.workspace.clone();
     let mut shown = String::new();
-    let mut done = session.run(
-        "[ -n \"$(package \"$WORKSPACE/target/debian\")\" ] || fail 'no package in target/debian: make deb'
-         hosts",
-    )?;
+    let mut done = session.run("hosts")?;
     if !is_good(&done) {
         return Ok(done);
     }

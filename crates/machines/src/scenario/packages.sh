@@ -1,11 +1,7 @@
 # The package: installed where nothing was, upgraded while it works, upgraded while the file is wrong,
 # removed, purged. Each step is done by apt, as by an administrator.
-new=$(package "$WORKSPACE/target/debian")
-old=$(package "$WORKSPACE/target/debian/old")
-if [ -z "$new" ] || [ -z "$old" ]; then
-    echo "skipped: no packages in target/debian and target/debian/old: make deb, packaging/build-old"
-    exit 0
-fi
+new=$(package midspan)
+old=$(package midspan old)
 export DEBIAN_FRONTEND=noninteractive
 install_package() { apt-get install --yes --allow-downgrades "$1" >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"; }
 version() { dpkg-query --show --showformat '${Version}' midspan; }
@@ -17,11 +13,11 @@ install_package "$old"
 ! systemctl is-active midspan || fail "started by the installation"
 [ ! -e /etc/midspan/midspan.toml ] || fail "the installation has written a configuration"
 getent passwd midspan || fail "no user midspan"
-midspan init --interface eth1 || fail "midspan init"
-cp /etc/midspan/midspan.toml /tmp/midspan.toml
+mkdir /etc/midspan
+gateway | tee /tmp/midspan.toml >/etc/midspan/midspan.toml
 start
 intercepts
-finding "apt-get install" "starts nothing; with the configuration of midspan init, systemctl starts it"
+finding "apt-get install" "starts nothing; with a configuration, systemctl starts it"
 
 before=$(helper) from=$(version)
 install_package "$new"

@@ -1,5 +1,5 @@
 # What scenarios have in common: the network of the gateway guide around this machine, a web server,
-# Midspan as a service, and functions that wait. WORKSPACE and MIDSPAN are set before.
+# Midspan as a service, and functions that wait. WORKSPACE is set before.
 set -euo pipefail
 SERVER=198.51.100.80
 
@@ -81,29 +81,16 @@ download() {
         "http://$SERVER/10000000.bin" && cmp /tmp/downloaded /srv/files/10000000.bin
 }
 
-# Midspan's package for this machine in a folder, if there is one.
+# The file of the package with this name, in a folder below target/debian if it is named.
 package() {
-    find "$1" -maxdepth 1 -name "midspan_*_$(dpkg --print-architecture).deb" 2>/dev/null | sort | tail -n 1 || true
+    find "$WORKSPACE/target/debian/${2:-}" -maxdepth 1 -name "$1_*_$(dpkg --print-architecture).deb" | sort | tail -n 1
 }
 
-# The service, as `make install` or the package leaves it, with the configuration of standard input.
-# The configuration is written first, as the guide does.
+# The service from the package, with the configuration of standard input.
 install_service() {
     mkdir --parents /etc/midspan
     cat >/etc/midspan/midspan.toml
-    local package
-    package=$(package "$WORKSPACE/target/debian")
-    if [ -n "$package" ]; then
-        dpkg --install "$package" </dev/null >&2
-        return
-    fi
-    install -D --mode=755 "$MIDSPAN" /usr/local/bin/midspan
-    install -D --mode=644 "$WORKSPACE/deploy/midspan.service" /etc/systemd/system/midspan.service
-    sed --in-place 's|^\(Exec[A-Za-z]*=-*\)/[^ ]*/midspan|\1/usr/local/bin/midspan|' \
-        /etc/systemd/system/midspan.service
-    install -D --mode=644 "$WORKSPACE/deploy/midspan.sysusers" /usr/lib/sysusers.d/midspan.conf
-    systemd-sysusers midspan.conf
-    systemctl daemon-reload
+    dpkg --install "$(package midspan)" </dev/null >&2
 }
 
 start() { systemctl enable --now midspan || fail "systemctl enable --now midspan"; }
@@ -135,16 +122,21 @@ has_leg() {
     ss --no-header --tcp --numeric state established "( sport = :80 )" | grep --quiet "$SERVER"
 }
 
+end_download() {
+    kill "$DOWNLOAD" || true
+    wait_until not has_leg
+}
+
 intercepts() {
     slow_download
     wait_until has_leg
-    kill "$DOWNLOAD"
-    wait_until not has_leg
+    end_download
 }
 
 # No rule and no route of Midspan is there.
 nothing_left() {
     ! nft list tables | grep --quiet midspan &&
         ! ip rule | grep --quiet 7690 &&
-        [ -z "$(ip route show table 7690 2>/dev/null)" ]
+        ! ip -6 rule | grep --quiet 7690 &&
+        [ -z "$(ip route show table 7690 2>/dev/null)$(ip -6 route show table 7690 2>/dev/null)" ]
 }

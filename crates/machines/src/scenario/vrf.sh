@@ -18,7 +18,7 @@ clients_of() {
     done
     local what="pass untouched"
     if has_leg; then what="intercepted, and complete"; fi
-    kill "$DOWNLOAD"
+    end_download
     # What cannot be intercepted must pass.
     download || what="do not reach the server"
     finding "clients in a VRF, interfaces = [\"$1\"]" "$what"

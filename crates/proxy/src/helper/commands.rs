@@ -124,26 +124,30 @@ impl Supervisor {
             bypasses.clear();
         } else {
             bypasses.retain(|bypass| !prefixes.contains(bypass));
-            if bypasses.len() == self.bypasses.len() {
+            // After an error, the operator tries the same command again.
+            if bypasses.len() == self.bypasses.len() && !self.bypasses_late {
                 return Answer::error("this prefix is not bypassed; `midspan bypass` lists them");
             }
         }
-        if let Some(guard) = &mut self.guard
-            && let Err(error) = guard.set_bypasses(bypasses.clone())
-        {
-            warn!("rules cannot be changed, they are tried again: {error}");
-            self.bypasses = bypasses;
-            return Answer::error(format!("the rules cannot be changed yet: {error}"));
-        }
+        let late = self
+            .guard
+            .as_mut()
+            .and_then(|guard| guard.set_bypasses(bypasses.clone()).err());
+        self.bypasses_late = late.is_some();
         let names: Vec<String> = bypasses.iter().map(IpNet::to_string).collect();
-        info!(bypasses = names.join(" "), "bypass changed");
         self.bypasses = bypasses;
+        // Also if the rules are late: the change will be in force, so a restart must not undo it.
         let kept = match &self.kept_bypasses {
             Some(kept) => kept.keep(&names).map_err(|error| error.to_string()),
             None => Err("there is no state directory (relay.state_directory)".to_owned()),
         };
         self.bypasses_not_kept = kept.err().filter(|_| !names.is_empty());
         self.notifier.status(&self.status_line());
+        if let Some(error) = late {
+            warn!("rules cannot be changed, they are tried again: {error}");
+            return Answer::error(format!("the rules cannot be changed yet: {error}"));
+        }
+        info!(bypasses = names.join(" "), "bypass changed");
         self.list()
     }
 

@@ -185,6 +185,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         open,
         interfaces: BTreeSet::new(),
         bypasses,
+        bypasses_late: false,
         kept_bypasses,
         bypasses_not_kept: None,
         left_alone_at: None,

@@ -79,6 +79,8 @@ pub(super) struct Supervisor {
     /// Interfaces of transparent listeners, also of removed ones.
     pub interfaces: BTreeSet<String>,
     pub bypasses: Vec<IpNet>,
+    /// Whether the last change of bypasses was answered with an error, because it is not in force yet.
+    pub bypasses_late: bool,
     /// The file in which bypassed prefixes outlive this process.
     pub kept_bypasses: Option<KeptBypasses>,
     /// Why they are not kept.

@@ -34,9 +34,9 @@ impl Hanging {
     }
 
     /// Starts Midspan with this program as `nft`.
-    fn start(&self, gateway: &NetworkNamespace) -> Midspan {
+    fn start(&self, gateway: &NetworkNamespace, text: &str) -> Midspan {
         let launch = Launch::this_program("run")
-            .configuration(TRANSPARENT)
+            .configuration(text)
             .inside(gateway)
             .in_place_of(self.path("wrapper"), NFT);
         Midspan::of(launch)
@@ -76,7 +76,7 @@ fn the_helper_does_not_wait_for_nft() {
     let network = Network::new();
     let listener = network.listen(PORT);
     let planted = Hanging::new();
-    let midspan = planted.start(&network.gateway);
+    let midspan = planted.start(&network.gateway, TRANSPARENT);
     let mut near = network.connect(SERVER, PORT).unwrap();
     let (mut far, _) = accept(&listener);
     let relay = midspan.relay();
@@ -120,5 +120,43 @@ fn the_helper_does_not_wait_for_nft() {
     assert_eq!(midspan.relay(), relay);
     assert!(!midspan.log().contains("no sign of life"));
     abort(near);
+    midspan.stop();
+}
+
+/// A bypass that is refused because `nft` hangs is carried out later, so a restart keeps it. The same
+/// command can be given again.
+#[kernel_test]
+fn a_late_bypass_is_kept() {
+    if !Path::new(NFT).exists() {
+        return skip(&format!("there is no {NFT}"));
+    }
+    let network = Network::new();
+    let state = tempfile::tempdir().unwrap();
+    let directory = format!(
+        "[relay]\nstate_directory = \"{}\"\n",
+        state.path().display()
+    );
+    let planted = Hanging::new();
+    let text = TRANSPARENT.replace("[relay]\n", &directory);
+    let midspan = planted.start(&network.gateway, &text);
+    let kept = || fs::read_to_string(state.path().join("bypasses")).unwrap_or_default();
+    let prefix = Some("198.18.0.0/15".to_owned());
+    let on = Request::BypassOn {
+        prefix: prefix.clone(),
+    };
+    let off = Request::BypassOff { prefix };
+    assert!(midspan.ask(&on).ok);
+    assert_eq!(kept(), "198.18.0.0/15\n");
+    planted.hang();
+    for _ in 0..2 {
+        let error = midspan.ask(&off).error.unwrap_or_default();
+        assert!(error.contains("cannot be changed yet"), "{error}");
+        assert_eq!(kept(), "");
+    }
+    planted.work_again();
+    wait_until("bypass off", || midspan.ask(&off).ok);
+    // Now there is nothing to switch off.
+    let error = midspan.ask(&off).error.unwrap_or_default();
+    assert!(error.contains("not bypassed"), "{error}");
     midspan.stop();
 }

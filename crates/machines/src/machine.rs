@@ -223,13 +223,9 @@ impl Machine {
     /// Runs a command of the shell `bash` as root. What it leaves running must have another
     /// standard output.
     pub fn run(&mut self, command: &str, limit: Duration) -> Result<Done, Broken> {
-        self.commands += 1;
-        let number = self.commands;
-        let request = format!("{number} {}\n", BASE64_STANDARD.encode(command));
-        let written = self.port.get_mut().write_all(request.as_bytes());
-        written.map_err(|_| Broken::Gone)?;
+        self.request(command)?;
         let until = Instant::now() + limit;
-        let end = format!("end {number} ");
+        let end = format!("end {} ", self.commands);
         let mut printed = String::new();
         loop {
             let line = self.line(until)?;
@@ -258,12 +254,18 @@ impl Machine {
         Err(self.failed(what))
     }
 
-    /// Sends a command whose end is not waited for.
-    pub fn send(&mut self, command: &str) -> Result<(), Error> {
+    /// Begins a command, and waits for the first line that it prints, not for its end.
+    pub fn run_until_first_line(&mut self, command: &str, limit: Duration) -> Result<(), Broken> {
+        self.request(command)?;
+        self.line(Instant::now() + limit).map(drop)
+    }
+
+    /// Sends a command with the next number.
+    fn request(&mut self, command: &str) -> Result<(), Broken> {
         self.commands += 1;
         let request = format!("{} {}\n", self.commands, BASE64_STANDARD.encode(command));
         let written = self.port.get_mut().write_all(request.as_bytes());
-        written.map_err(|error| self.failed(error.to_string()))
+        written.map_err(|_| Broken::Gone)
     }
 
     /// Ends the machine as if its power failed: what its disk has not got is lost.

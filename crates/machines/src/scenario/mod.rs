@@ -121,10 +121,12 @@ impl Session<'_> {
         Ok(machine.run(&command, until.saturating_duration_since(Instant::now())))
     }
 
-    /// Begins a script whose end is not waited for.
-    pub fn begin(&mut self, script: &str) -> Result<(), Error> {
+    /// Begins a script, and waits for the first line that it prints, not for its end.
+    pub fn begin(&mut self, script: &str) -> Result<Result<(), Broken>, Error> {
         let command = self.with_prelude(script);
-        self.machine()?.send(&command)
+        let until = self.until;
+        let machine = self.machine()?;
+        Ok(machine.run_until_first_line(&command, until.saturating_duration_since(Instant::now())))
     }
 
     /// Ends the machine as without power. The next use starts it with what its disk has.

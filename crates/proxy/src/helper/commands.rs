@@ -145,7 +145,9 @@ impl Supervisor {
         self.notifier.status(&self.status_line());
         if let Some(error) = late {
             warn!("rules cannot be changed, they are tried again: {error}");
-            return Answer::error(format!("the rules cannot be changed yet: {error}"));
+            return Answer::error(format!(
+                "the rules cannot be changed yet, Midspan will try again: {error}"
+            ));
         }
         info!(bypasses = names.join(" "), "bypass changed");
         self.list()

@@ -95,7 +95,9 @@ impl Supervisor {
             && let Err(error) = guard.end_leaving_alone(pairs)
         {
             warn!("rules cannot be changed, they are tried again: {error}");
-            return Err(format!("the rules cannot be changed yet: {error}"));
+            return Err(format!(
+                "the rules cannot be changed yet, Midspan will try again: {error}"
+            ));
         }
         Ok(count)
     }

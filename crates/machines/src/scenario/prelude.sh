@@ -93,7 +93,13 @@ install_service() {
     dpkg --install "$(package midspan)" </dev/null >&2
 }
 
-start() { systemctl enable --now midspan || fail "systemctl enable --now midspan"; }
+# At the first rules, the kernel loads its modules. On a slow machine, nft may then be killed, and systemd
+# starts Midspan again.
+start() {
+    if systemctl enable --now midspan; then return; fi
+    journalctl --unit midspan --no-pager | grep 'is the machine overloaded' || fail "systemctl enable --now midspan"
+    wait_until systemctl is-active midspan
+}
 
 # While the rules are being worked on, which takes a slow machine seconds, Midspan refuses a reload and
 # asks to try again.

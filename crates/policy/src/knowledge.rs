@@ -1,5 +1,6 @@
 //! The measurements that the sessions of a proxy leave for later sessions.
 
+use crate::ahead_history::AheadHistories;
 use crate::hosts::Hosts;
 use crate::learned_start::LearnedPaths;
 use crate::leave_alone::{AsymmetricRoutes, Gains};
@@ -11,6 +12,8 @@ use crate::shared_path::SharedPaths;
 pub struct Knowledge {
     /// The learned properties of the paths to peers.
     pub paths: LearnedPaths,
+    /// The clients to which data was sent ahead of their window.
+    pub ahead: AheadHistories,
     /// The measured gain of splitting, and the routes on which it gains nothing.
     pub gains: Gains,
     /// The rates of running sessions that share a bottleneck.

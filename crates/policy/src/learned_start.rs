@@ -319,6 +319,13 @@ impl LearnedPaths {
         (paths, self.cold.forget(hosts, most))
     }
 
+    /// The rate that earlier connections with this peer have reached, as far as starts with it lost
+    /// nothing.
+    pub(crate) fn rate(&self, now: Time, peer: IpAddr) -> Option<BitRate> {
+        let path = self.paths.get(&host_prefix(peer))?;
+        BitRate::from_bits_per_second(path.aged(now, path.rate) >> path.halvings)
+    }
+
     /// Number of known peers.
     #[must_use]
     pub fn len(&self) -> usize {

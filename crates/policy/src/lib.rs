@@ -9,7 +9,8 @@
 //! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
 //! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions |
-//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, then while data flows | oversized segments, sending ahead |
+//! | [`AutomaticAhead`] | before the first byte towards a client behind a long leg, then while data flows | how far data is sent ahead of its window |
+//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, or behind a long leg; then while data flows | oversized segments, sending ahead |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
 //! | [`Bounding`] | while memory is short | buffers of one direction |
@@ -33,6 +34,8 @@ mod access;
 pub mod ack_thinning;
 mod acknowledgement;
 mod admission;
+pub mod ahead_history;
+pub mod automatic_ahead;
 pub mod buffers;
 pub mod client_share;
 pub mod cold_start;
@@ -73,9 +76,12 @@ pub use input_pacing::InputPacing;
 pub use knowledge::{Forgotten, Knowledge};
 pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
-pub use settings::{Buffer, LegSettings, Pacing, PacingBy};
+pub use settings::{AheadBy, Buffer, LegSettings, Pacing, PacingBy};
 pub use start::{LegStart, Start};
 
+use std::net::IpAddr;
+
+use automatic_ahead::{AcceptedLeg, AutomaticAhead};
 use learned_start::LearnedStart;
 use leave_alone::Passage;
 use memory_share::{Bounding, DirectionMemory, MemoryShare};
@@ -159,8 +165,26 @@ pub trait Policy {
         known: &mut Knowledge,
     ) -> Start;
 
-    /// Called when the client's leg exists and the client's access link is known: decides on
-    /// oversized segments and sending ahead, from then on to the end of the leg.
+    /// Called when the client's leg exists and nothing has been sent on it: decides whether data may
+    /// be sent ahead of the client's window although no profile sets this. `None`: never.
+    fn ahead(
+        &mut self,
+        _now: Time,
+        _client: IpAddr,
+        _leg: &AcceptedLeg,
+        _known: &Knowledge,
+    ) -> Option<AutomaticAhead> {
+        None
+    }
+
+    /// Whether [`ahead`](Policy::ahead) may return anything, so that the leg has to be read for it.
+    fn sends_ahead(&self) -> bool {
+        false
+    }
+
+    /// Called when the client's leg exists, if the client's access link is known or if data may be
+    /// sent [ahead](Policy::ahead): decides on oversized segments and sending ahead, from then on to
+    /// the end of the leg.
     fn narrow(&mut self, client: &NarrowClient) -> NarrowLeg {
         NarrowLeg::new(client)
     }

@@ -284,8 +284,9 @@ impl Acceptor {
         let mut option_errors = self.set_up_client(&client, start.client, class);
         let (narrow, errors) = match arrival.is_bypassed {
             false => {
-                let (policy, address) = (&mut *self.policy, request.client.ip());
-                NarrowLeg::begin(&client, address, &self.profiles, policy, now)
+                let decides = (&mut *self.policy as &mut dyn Policy, &self.knowledge);
+                let address = request.client.ip();
+                NarrowLeg::begin(&client, address, &self.profiles, decides, now)
             }
             true => (None, 0),
         };

@@ -16,9 +16,9 @@ const LATENESS: TimeSpan = TimeSpan::from_milliseconds(1);
 const UNPACED: u64 = 10_000_000_000;
 /// Bounds of the time between two checks of the data in flight.
 const SHORTEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
-const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(50);
+const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(10);
 /// Number of such checks per round trip.
-const LOOKS: u64 = 8;
+const LOOKS: u64 = 64;
 
 /// The owner of a cap; the lowest cap applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,18 +233,18 @@ mod tests {
     #[test]
     fn no_more_is_in_flight_than_the_cap() {
         let mut throttle = Throttle::default();
-        let round_trip = TimeSpan::from_milliseconds(80);
+        let round_trip = TimeSpan::from_milliseconds(320);
         throttle.set_cap(
             CapBy::Policy,
             ByteSize::from_bytes(10_000),
             Some(round_trip),
         );
         assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(6_000));
-        let next = Time::ZERO + TimeSpan::from_milliseconds(10);
+        let next = Time::ZERO + TimeSpan::from_milliseconds(5);
         assert_eq!(throttle.allow(Time::ZERO, 50_000, || 10_000), Err(next));
         assert_eq!(
             throttle.allow(next, 50_000, || 20_000),
-            Err(next + round_trip / 8)
+            Err(next + round_trip / 64)
         );
     }
 

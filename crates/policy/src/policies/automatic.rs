@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::{Configured, Offered, SessionSettings};
+use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead};
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
 use crate::learned_start::{EVIDENCE, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
 use crate::taken_flight::TakenFlight;
 use crate::{
-    Admission, Buffer, Decision, Handshake, Knowledge, Leg, LegDecision, LegSample, LegSettings,
-    Pacing, PacingBy, Policy, Request, SessionId, SessionSample, Start,
+    Admission, AheadBy, Buffer, Decision, Handshake, Knowledge, Leg, LegDecision, LegSample,
+    LegSettings, Pacing, PacingBy, Policy, Request, SessionId, SessionSample, Start,
 };
 
 /// How often a session with data in flight is sampled.
@@ -29,6 +30,7 @@ impl LegSettings {
         self.pacing != Pacing::Fixed
             || self.send_buffer == Buffer::Adaptive
             || is_chosen(self)
+            || self.sending_ahead == Some(AheadBy::Auto)
             || (self.pacing_by == PacingBy::Input && self.pacing_rate.is_some())
     }
 
@@ -43,6 +45,7 @@ impl LegSettings {
         if self.send_buffer == Buffer::Auto && self.notsent_lowat.is_none() {
             self.send_buffer = Buffer::Adaptive;
         }
+        self.sending_ahead.get_or_insert(AheadBy::Auto);
         self
     }
 }
@@ -174,6 +177,23 @@ impl Policy for Automatic {
         start
     }
 
+    fn ahead(
+        &mut self,
+        now: Time,
+        client: IpAddr,
+        leg: &AcceptedLeg,
+        known: &Knowledge,
+    ) -> Option<AutomaticAhead> {
+        let history = known.ahead.of(now, client);
+        let rate = known.paths.rate(now, client);
+        let ahead = || AutomaticAhead::prepare(leg, rate, &history);
+        self.sends_ahead().then(ahead).flatten()
+    }
+
+    fn sends_ahead(&self) -> bool {
+        self.settings.client.sending_ahead == Some(AheadBy::Auto)
+    }
+
     fn sample(&mut self, now: Time, sample: &SessionSample, known: &mut Knowledge) -> Decision {
         note_in_flight(now, sample, known);
         let shared = self.shared_rate(now, sample, known);
@@ -214,6 +234,9 @@ impl Policy for Automatic {
         if let (Some(request), Some(lasted)) = (sample.request, sample.lasted) {
             (known.gains).note_split(now, &request, &sample.client, &sample.server, lasted);
         }
+        if let Some(request) = sample.request {
+            (known.ahead).note(now, request.client.ip(), &sample.ahead);
+        }
         let Some([client, server]) = self.sessions.remove(&sample.session) else {
             return;
         };
@@ -224,16 +247,17 @@ impl Policy for Automatic {
         (known.shared).forget(client_address, sample.session);
         let paths = &mut known.paths;
         paths.forget_in_flight(client_address, sample.session);
-        for (state, leg, address) in [
-            (client, &sample.client, request.client),
-            (server, &sample.server, request.server),
+        for (state, leg, address, measured) in [
+            (client, &sample.client, request.client, sample.ahead.rate),
+            (server, &sample.server, request.server, None),
         ] {
             let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
             let mut taken = state.taken;
             taken.handle_sample(leg);
-            // The newest rate may be that of the last few segments only.
+            // The newest rate may be that of the last few segments only, and none of these rates
+            // shows what the path carries while a window was the limit.
             let leg = LegSample {
-                delivery_rate: taken.rate(),
+                delivery_rate: taken.rate().max(measured),
                 ..*leg
             };
             let peer = address.ip();
@@ -347,6 +371,7 @@ impl LegState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::automatic_ahead::AheadState;
 
     fn automatic(bbr: bool) -> Automatic {
         let leg = LegSettings::default().left_to_policy();
@@ -399,6 +424,7 @@ mod tests {
             congestion_control: Some("reno".into()),
             pacing_rate: BitRate::from_bits_per_second(1_000_000),
             send_buffer: Buffer::Fixed(ByteSize::from_bytes(1 << 20)),
+            sending_ahead: Some(AheadBy::Off),
             ..LegSettings::default()
         };
         assert_eq!(settings.clone().left_to_policy(), settings);
@@ -490,6 +516,41 @@ mod tests {
             }),
             None
         );
+    }
+
+    #[test]
+    fn what_went_ahead_of_a_window_is_remembered_unless_it_is_off() {
+        let leg = AcceptedLeg {
+            round_trip: TimeSpan::from_milliseconds(600),
+            window: 65_536,
+            window_scale: 7,
+            segment_size: 1448,
+        };
+        let client = request().client.ip();
+        let known = &mut Knowledge::default();
+        let mut policy = automatic(true);
+        assert!(policy.sends_ahead());
+        let state = |ahead: Option<AutomaticAhead>| ahead.map(|ahead| ahead.state());
+        let first = policy.ahead(Time::ZERO, client, &leg, known);
+        assert_eq!(state(first), Some(AheadState::Watching));
+        let mut last = sample(1, 20, 0);
+        last.ahead.is_taken = true;
+        policy.sample(Time::ZERO, &last, known);
+        policy.end(Time::ZERO, &last, known);
+        let second = policy.ahead(Time::ZERO, client, &leg, known);
+        assert_eq!(state(second), Some(AheadState::Ahead));
+        let other = IpAddr::from([192, 0, 2, 9]);
+        let stranger = policy.ahead(Time::ZERO, other, &leg, known);
+        assert_eq!(state(stranger), Some(AheadState::Watching));
+        let settings = SessionSettings {
+            client: LegSettings {
+                sending_ahead: Some(AheadBy::Off),
+                ..LegSettings::default().left_to_policy()
+            },
+            ..SessionSettings::default()
+        };
+        let mut off = Automatic::new(settings, Offered::default());
+        assert_eq!(off.ahead(Time::ZERO, client, &leg, known), None);
     }
 
     #[test]

@@ -26,6 +26,7 @@ mod learned;
 mod learning;
 mod limits;
 mod load;
+mod long_leg;
 mod making_room;
 mod many_routes;
 mod multipath;

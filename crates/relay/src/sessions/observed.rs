@@ -15,7 +15,7 @@ use crate::observation::{
     ReportedPhase, SAMPLES_AT_ONCE, SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT,
     SessionReport, Step,
 };
-use crate::session::Session;
+use crate::session::{Session, with_narrow};
 use crate::statistics::Counters;
 use crate::system;
 
@@ -82,6 +82,7 @@ pub(super) fn last_words(
     session.record.note_sample(&sample);
     if let Some(leg) = &mut session.narrow {
         leg.end(&sample.client, now, counters);
+        sample.ahead = leg.ahead_record();
     }
     let ending = session.record.note_end(closed);
     let ended = Ended::is_wanted().then(|| {
@@ -89,8 +90,9 @@ pub(super) fn last_words(
             congestion_control: session.sockets.congestion_control(leg),
             ..LegReport::from(sample.leg(leg))
         });
-        let mut report = session.record.report(now, ReportedPhase::Ended, legs);
-        report.narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
+        let narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
+        let report = session.record.report(now, ReportedPhase::Ended, legs);
+        let report = with_narrow(report, narrow);
         Ended { report, ending }
     });
     (ended, sample)

@@ -124,3 +124,19 @@ fn a_time_out_sends_again_what_was_lost() {
     again.extend(until(&mut script, 1050).iter().map(|(_, one)| *one));
     assert_eq!(again.first(), Some(&6), "{again:?}");
 }
+
+/// A segment that is sent again into an empty path may be acknowledged sooner than any before.
+#[test]
+fn a_time_out_is_not_spurious_because_its_segment_is_acknowledged_a_little_sooner() {
+    let mut script = after_a_round_trip();
+    // The application writes nothing more; everything in flight is lost, and so is the probe.
+    script.sender.handle_stop();
+    let sent = until(&mut script, 700);
+    assert_eq!(script.sender.counters().timeouts, 1);
+    let (left, first) = *sent.last().unwrap();
+    assert_eq!(first, 5);
+    // The shortest round trip was 100 ms.
+    let mut again = script.ack(left + 99, first + 1);
+    again.extend(until(&mut script, left + 150).iter().map(|(_, one)| *one));
+    assert!(again.contains(&(first + 1)), "{again:?}");
+}

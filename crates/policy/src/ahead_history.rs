@@ -12,6 +12,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use midspan_units::{BitRate, Time, TimeSpan};
 
+use crate::hosts::Hosts;
 use crate::prefix::host_prefix;
 
 /// Largest number of remembered clients.
@@ -138,6 +139,11 @@ impl AheadHistories {
                 }
             }
         }
+    }
+
+    /// Forgets at most `most` of these clients; returns how many.
+    pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> usize {
+        hosts.forget(&mut self.clients, &mut self.order, most)
     }
 
     /// Number of known clients.

@@ -11,7 +11,7 @@
 //! | --- | --- | --- |
 //! | [`Watching`](AheadState::Watching) | the client's window; at first up to [`FIRST_FLIGHT`] segments, for a client whose window can grow | *ahead*, when the window is what limits, the rate is measured, and nothing was lost |
 //! | [`Ahead`](AheadState::Ahead) | 1.25 times what the measured rate carries in a round trip, at most [`MOST`] | *watching*, when the client's window has grown to this |
-//! | [`TakenBack`](AheadState::TakenBack) | the client's window, to the end of the session | |
+//! | [`TakenBack`](AheadState::TakenBack) | after a loss twice the client's window, if it has taken data ahead; otherwise the client's window. To the end of the session | |
 //!
 //! A loss, a window that shrinks to half, and a shortage of memory take a leg back. While the
 //! client's window is twice the congestion window, nothing is capped.
@@ -22,6 +22,7 @@
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::LegSample;
+use crate::ack_train::AckTrain;
 use crate::ahead_history::{AheadHistory, AheadRecord};
 use crate::pacing::has_queue;
 
@@ -50,12 +51,6 @@ const HEADROOM: (u64, u64) = (5, 4);
 /// At most this many times the bytes that have been acknowledged, so that ACKs that arrive in a
 /// burst do not permit far more than the path has carried.
 const PROVEN: u64 = 16;
-/// A rate is measured over at least this time and this many segments; and a rate that is
-/// remembered for later sessions over a longer time and more segments.
-const TRAIN: (TimeSpan, u64) = (TimeSpan::from_milliseconds(10), 10);
-const LONG_TRAIN: (TimeSpan, u64) = (TimeSpan::from_milliseconds(30), 20);
-/// Number of readings that are kept for it.
-const READINGS: usize = 8;
 /// The window shrinks if it falls below 1/`SHRUNK` of the largest one.
 const SHRUNK: u64 = 2;
 /// Shortest and longest time between two readings while the rate is measured, and later.
@@ -67,7 +62,8 @@ const LATER: (TimeSpan, TimeSpan) = (
     TimeSpan::from_milliseconds(5),
     TimeSpan::from_milliseconds(100),
 );
-/// For this many round trips from the first byte on, readings follow each other soon.
+/// For this many round trips from the first byte on, and while the cap is the limit, readings follow
+/// each other soon.
 const NEW: u64 = 4;
 
 /// What is known of a client's leg before its first byte.
@@ -99,7 +95,7 @@ pub enum AheadState {
     Watching,
     /// Data is sent beyond the client's window.
     Ahead,
-    /// A loss, a window that shrank, or a shortage of memory ended it; the client's window holds.
+    /// A loss, a window that shrank, or a shortage of memory ended it.
     TakenBack,
 }
 
@@ -131,19 +127,27 @@ pub struct AutomaticAhead {
     is_proven: bool,
     cap: u64,
     is_free: bool,
+    /// Nearly as much is in flight as the cap allows: the time by which the next reading is late is
+    /// lost.
+    is_limit: bool,
     /// The client's window at the last reading, and the largest one.
     truth: u64,
     largest_truth: u64,
     /// The most that was in flight, in bytes.
     peak: u64,
     began: Option<Time>,
-    /// Readings of acknowledged bytes, the newest last.
-    readings: [Option<(Time, u64)>; READINGS],
+    train: AckTrain,
     retransmitted: Option<u32>,
     /// The acknowledged byte at which the first data ends that was sent beyond the window.
     beyond: Option<u64>,
     /// Losses before this acknowledged byte do not count, because data was beyond the window.
     uncounted: u64,
+    /// No loss has taken the leg back, but a window that shrank, or a shortage of memory.
+    is_over: bool,
+    /// What was in flight at the last loss is acknowledged when this many bytes are.
+    repaired: u64,
+    /// Bytes acknowledged at the newest reading.
+    acknowledged: u64,
     /// Segments sent and sent again, at the reading before.
     counted: (u32, u32),
     record: AheadRecord,
@@ -184,14 +188,18 @@ impl AutomaticAhead {
             is_proven: is_trusted && rate.is_some(),
             cap: 0,
             is_free: false,
+            is_limit: false,
             truth: leg.window,
             largest_truth: leg.window,
             peak: 0,
             began: None,
-            readings: [None; READINGS],
+            train: AckTrain::default(),
             retransmitted: None,
             beyond: None,
             uncounted: 0,
+            is_over: false,
+            repaired: 0,
+            acknowledged: 0,
             counted: (0, 0),
             record: AheadRecord::default(),
         };
@@ -240,7 +248,7 @@ impl AutomaticAhead {
     pub fn poll_timeout(&self, now: Time) -> Time {
         let round_trip = self.leg.round_trip;
         let is_new = (self.began).is_none_or(|began| now.since(began) < round_trip * NEW);
-        let ((least, most), part) = match is_new && self.state != AheadState::TakenBack {
+        let ((least, most), part) = match is_new || self.is_limit {
             true => (SOON, 64),
             false => (LATER, 8),
         };
@@ -250,6 +258,7 @@ impl AutomaticAhead {
     /// Memory is short: nothing is sent ahead any more.
     pub const fn handle_shortage(&mut self) {
         self.state = AheadState::TakenBack;
+        self.is_over = true;
     }
 
     /// Takes a reading of the leg.
@@ -258,13 +267,22 @@ impl AutomaticAhead {
         let in_flight = u64::from(sample.unacknowledged) * segment;
         let acknowledged = sample.bytes_acknowledged.bytes();
         self.truth = sample.peer_window >> self.added;
+        let was_repairing = self.acknowledged < self.repaired;
+        self.acknowledged = acknowledged;
         if in_flight > 0 {
             self.began.get_or_insert(now);
         }
         let before = self.retransmitted.replace(sample.segments_retransmitted);
         let has_lost = before.is_some_and(|before| before != sample.segments_retransmitted);
         self.peak = self.peak.max(in_flight);
-        self.measure(now, acknowledged, segment);
+        match has_lost || was_repairing {
+            // An ACK that fills a gap also acknowledges what had arrived before: that is no rate.
+            true => self.train.begin_again(now, acknowledged),
+            false => self.train.handle_reading(now, acknowledged, segment),
+        }
+        let measured = self.train.rate().map_or(0, BitRate::bits_per_second);
+        self.rate = self.rate.max(measured);
+        self.record.rate = self.train.long_rate();
         if in_flight > self.truth {
             self.uncounted = acknowledged.saturating_add(in_flight);
         }
@@ -274,7 +292,10 @@ impl AutomaticAhead {
             let is_beyond = self.beyond.is_some() || in_flight > self.truth;
             self.record.has_failed |= is_beyond && self.state != AheadState::TakenBack;
             self.take_back();
-        } else if self.truth < self.largest_truth / SHRUNK {
+            self.repaired = self.repaired.max(acknowledged.saturating_add(in_flight));
+        }
+        if self.truth < self.largest_truth / SHRUNK {
+            self.is_over = true;
             self.take_back();
         }
         self.largest_truth = self.largest_truth.max(self.truth);
@@ -295,6 +316,12 @@ impl AutomaticAhead {
         self.set_cap(segment, acknowledged);
         // The client has promised room for all that is in flight until the next reading.
         self.is_free = self.truth / 2 >= window.max(in_flight);
+        self.is_limit = !self.is_free && in_flight >= self.cap / 4 * 3;
+    }
+
+    /// Whether the client has taken data ahead of its window, now or before, and reads.
+    const fn takes_data(&self) -> bool {
+        (self.record.is_taken || self.is_proven) && !self.is_over
     }
 
     fn take_back(&mut self) {
@@ -322,30 +349,13 @@ impl AutomaticAhead {
             AheadState::Watching => least.max(self.allowance),
             // ACKs that come later do not lower it.
             AheadState::Ahead => least.max(self.allowance).max(self.target(acknowledged)),
+            // Data that leaves after the lost segment has been sent again arrives behind it: then the
+            // window has moved on by its length.
+            AheadState::TakenBack if self.takes_data() => {
+                least.saturating_mul(2).min(MOST.bytes()).max(least)
+            }
             AheadState::TakenBack => least,
         };
-    }
-
-    /// Measures the rate at which ACKs arrive. The delivery rate of the kernel does not show it
-    /// while a window is the limit: its intervals include the wait for the next flight.
-    fn measure(&mut self, now: Time, acknowledged: u64, segment: u64) {
-        for (at, bytes) in self.readings.into_iter().flatten() {
-            let (elapsed, delivered) = (now.since(at), acknowledged.saturating_sub(bytes));
-            let is_train = |(time, segments): (TimeSpan, u64)| {
-                elapsed >= time && delivered >= segments * segment
-            };
-            let Some(rate) = BitRate::from_transfer(delivered, elapsed) else {
-                continue;
-            };
-            if is_train(TRAIN) {
-                self.rate = self.rate.max(rate.bits_per_second());
-            }
-            if is_train(LONG_TRAIN) {
-                self.record.rate = self.record.rate.max(Some(rate));
-            }
-        }
-        self.readings.rotate_left(1);
-        self.readings[READINGS - 1] = Some((now, acknowledged));
     }
 
     /// Notes data beyond the client's window, and whether the client has taken it.

@@ -6,9 +6,10 @@ pub const LEAST_WINDOW: u32 = 10;
 pub const MOST_WINDOW: u32 = 1000;
 
 /// The largest window, in segments, that is chosen for a known client unless the configuration sets
-/// another: 637 KB, a little less than half of what 20 Mbit/s carry in the 560 ms of a satellite
-/// link.
-pub const DEFAULT_WINDOW_LIMIT: u32 = 440;
+/// another: 927 KB, two thirds of what 20 Mbit/s carry in the 560 ms of a satellite link. A known client
+/// gets less if its share is less, and after a [bounded start](crate::bounded_start) the second flight
+/// may have this size.
+pub const DEFAULT_WINDOW_LIMIT: u32 = 640;
 
 /// The initial windows, in segments, that routes can give: twice [`LEAST_WINDOW`], each further one
 /// twice the one before, up to `most`, and `most` itself if it is notably larger than the last of
@@ -29,6 +30,7 @@ mod tests {
 
     #[test]
     fn windows_double_and_the_last_is_the_limit() {
+        assert_eq!(windows(DEFAULT_WINDOW_LIMIT), [20, 40, 80, 160, 320, 640]);
         assert_eq!(windows(440), [20, 40, 80, 160, 320, 440]);
         assert_eq!(windows(320), [20, 40, 80, 160, 320]);
         assert_eq!(windows(399), [20, 40, 80, 160, 320]);

@@ -4,6 +4,7 @@ use crate::ahead_history::AheadHistories;
 use crate::hosts::Hosts;
 use crate::learned_start::LearnedPaths;
 use crate::leave_alone::{AsymmetricRoutes, Gains};
+use crate::long_legs::LongLegs;
 use crate::shared_path::SharedPaths;
 
 /// The measurements that the sessions of a proxy leave for later sessions, whatever policies they
@@ -14,6 +15,8 @@ pub struct Knowledge {
     pub paths: LearnedPaths,
     /// The clients to which data was sent ahead of their window.
     pub ahead: AheadHistories,
+    /// The networks of clients behind long legs.
+    pub long_legs: LongLegs,
     /// The measured gain of splitting, and the routes on which it gains nothing.
     pub gains: Gains,
     /// The rates of running sessions that share a bottleneck.
@@ -33,6 +36,8 @@ pub struct Forgotten {
     pub asymmetric_routes: usize,
     /// Routes with measured gains.
     pub gains: usize,
+    /// Clients to which data was sent ahead of their window, and networks of clients behind long legs.
+    pub sending_ahead: usize,
 }
 
 impl Forgotten {
@@ -44,6 +49,7 @@ impl Forgotten {
             self.cold_starts,
             self.asymmetric_routes,
             self.gains,
+            self.sending_ahead,
         ];
         all.iter().any(|count| *count >= most)
     }
@@ -60,6 +66,7 @@ impl Knowledge {
             cold_starts,
             asymmetric_routes: self.routes.forget_some(hosts, most),
             gains: self.gains.forget(hosts, most),
+            sending_ahead: self.ahead.forget(hosts, most) + self.long_legs.forget(hosts, most),
         }
     }
 }

@@ -8,7 +8,7 @@
 //! | --- | --- | --- |
 //! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
-//! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions |
+//! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions; perhaps [bounded](bounded_start) by the relay |
 //! | [`AutomaticAhead`] | before the first byte towards a client behind a long leg, then while data flows | how far data is sent ahead of its window |
 //! | [`NarrowLeg`] | before the first byte towards a client with a known access link, or behind a long leg; then while data flows | oversized segments, sending ahead |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
@@ -32,10 +32,12 @@
 
 mod access;
 pub mod ack_thinning;
+mod ack_train;
 mod acknowledgement;
 mod admission;
 pub mod ahead_history;
 pub mod automatic_ahead;
+pub mod bounded_start;
 pub mod buffers;
 pub mod client_share;
 pub mod cold_start;
@@ -48,6 +50,7 @@ mod input_pacing;
 mod knowledge;
 pub mod learned_start;
 pub mod leave_alone;
+pub mod long_legs;
 pub mod making_room;
 pub mod memory_bounds;
 pub mod memory_share;

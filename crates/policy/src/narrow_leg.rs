@@ -7,6 +7,7 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::ahead_history::AheadRecord;
 use crate::automatic_ahead::{AheadState, AutomaticAhead};
+use crate::bounded_start::BoundedStart;
 use crate::oversized_segments::{
     Event, Measured, OversizedSegments, OversizedStart, SegmentSizes, Verdict,
 };
@@ -33,6 +34,8 @@ pub struct NarrowClient {
     pub verdict: Option<Verdict>,
     /// The decision on sending ahead, where the access link's own does not replace it.
     pub ahead: Option<AutomaticAhead>,
+    /// Segments of its first flight, if it has the initial window of a bounded start.
+    pub bound: Option<u32>,
 }
 
 impl NarrowClient {
@@ -116,6 +119,7 @@ pub struct NarrowLeg {
     wanted: ByteSize,
     /// Sending ahead without a profile.
     automatic: Option<AutomaticAhead>,
+    bounded: Option<BoundedStart>,
 }
 
 impl NarrowLeg {
@@ -155,6 +159,8 @@ impl NarrowLeg {
             ahead: wanted.map(|window| SendingAhead::new(window, added_scale)),
             wanted: wanted.unwrap_or_default(),
             automatic,
+            bounded: (client.bound)
+                .map(|segments| BoundedStart::new(segments, client.segment_size)),
         }
     }
 
@@ -167,7 +173,10 @@ impl NarrowLeg {
     /// Whether the leg is to be read while data flows.
     #[must_use]
     pub const fn is_read(&self) -> bool {
-        self.oversized.is_some() || self.ahead.is_some() || self.automatic.is_some()
+        self.oversized.is_some()
+            || self.ahead.is_some()
+            || self.automatic.is_some()
+            || self.bounded.is_some()
     }
 
     /// Takes a reading of the leg; returns the changes, apart from that of the
@@ -178,6 +187,9 @@ impl NarrowLeg {
         }
         if let Some(automatic) = &mut self.automatic {
             automatic.handle_sample(now, sample);
+        }
+        if let Some(bounded) = &mut self.bounded {
+            bounded.handle_sample(now, sample);
         }
         let Some(oversized) = &mut self.oversized else {
             return NarrowDecision::default();
@@ -223,10 +235,14 @@ impl NarrowLeg {
         all.chain(self.automatic_cap()).min()
     }
 
-    /// The cap of sending ahead without a profile; the largest number of bytes while there is none.
+    /// The lower one of the caps of sending ahead without a profile and of a bounded start; the largest
+    /// number of bytes while there is none.
     fn automatic_cap(&self) -> Option<ByteSize> {
-        let automatic = self.automatic.as_ref()?;
-        Some((automatic.cap()).unwrap_or(ByteSize::from_bytes(u64::MAX)))
+        let ahead = self.automatic.as_ref().map(AutomaticAhead::cap);
+        let bounded = self.bounded.as_ref().map(BoundedStart::bound);
+        let caps = ahead.into_iter().chain(bounded);
+        caps.map(|cap| cap.unwrap_or(ByteSize::from_bytes(u64::MAX)))
+            .min()
     }
 
     /// The same for a sender that keeps to the client's window as it reads it, so that it needs no
@@ -249,8 +265,10 @@ impl NarrowLeg {
         let ahead = self.ahead.as_ref().map(|state| state.poll_timeout(now));
         let automatic = self.automatic.as_ref();
         let automatic = automatic.map(|state| state.poll_timeout(now));
+        let bounded = self.bounded.as_ref();
+        let bounded = bounded.and_then(|state| state.poll_timeout(now));
         let all = oversized.into_iter().chain(ahead);
-        all.chain(automatic).min()
+        all.chain(automatic).chain(bounded).min()
     }
 
     /// The present segment size in bytes of data; `None` where it is always the client's own.

@@ -70,7 +70,7 @@ impl NarrowSession {
     }
 
     /// Decides on the leg, by what earlier sessions of the client have left.
-    fn begin(&mut self, now: Time, client: IpAddr, known: &Knowledge) {
+    fn begin(&mut self, now: Time, client: IpAddr, bound: Option<u32>, known: &Knowledge) {
         let accepted = self.round_trip.map(|round_trip| AcceptedLeg {
             round_trip,
             window: self.client.window,
@@ -81,6 +81,7 @@ impl NarrowSession {
         let ahead = accepted.and_then(|leg| inner.ahead(now, client, &leg, known));
         self.leg = inner.narrow(&NarrowClient {
             ahead,
+            bound,
             ..self.client.clone()
         });
     }
@@ -134,7 +135,8 @@ impl Policy for NarrowSession {
         known: &mut Knowledge,
     ) -> Start {
         let mut start = self.inner.start(now, request, window, known);
-        self.begin(now, request.client.ip(), known);
+        let bound = window.and_then(|start| start.bound);
+        self.begin(now, request.client.ip(), bound, known);
         let leg = &mut start.client;
         let narrow = self.leg.start();
         if let Some(ceiling) = narrow.segment_ceiling {

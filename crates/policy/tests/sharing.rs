@@ -128,6 +128,7 @@ fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
         start: OversizedStart::Probe,
         verdict: None,
         ahead: None,
+        bound: None,
     };
     let mut session = NarrowSession::new(inner, client, None);
     let start = session.start(Time::ZERO, &request(1), None, known);

@@ -6,9 +6,9 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use midspan_linux::tcp::{self, Repair};
+use midspan_linux::tcp::{self, Agreed, Repair};
 use midspan_policy::ahead_history::AheadRecord;
-use midspan_policy::automatic_ahead::{AcceptedLeg, AheadState};
+use midspan_policy::automatic_ahead::{AcceptedLeg, AheadState, AutomaticAhead};
 use midspan_policy::narrow_leg::{NarrowClient, NarrowDecision};
 use midspan_policy::oversized_segments::{Event, OversizedStart};
 use midspan_policy::{AccessLink, LegSample, Policy, narrow_leg};
@@ -98,32 +98,40 @@ pub struct NarrowLeg {
 impl NarrowLeg {
     /// Prepares the leg of an accepted client, to which nothing has been sent yet. `None` if no
     /// profile applies to this client, or none of the profile's measures can be used, and nothing is
-    /// sent ahead without a profile. Also returns the number of options that the kernel refused.
+    /// sent ahead without a profile. With `bound`, its initial window is that of a bounded start, and
+    /// its first flight has this many segments. Also returns the number of options that the kernel refused.
     pub fn begin(
         socket: impl AsFd,
         client: IpAddr,
         profiles: &Profiles,
         (policy, known): (&mut dyn Policy, &SharedKnowledge),
+        bound: Option<u32>,
         now: Time,
     ) -> (Option<Box<Self>>, u64) {
         let socket = socket.as_fd();
         let place = profile::find(profiles.all(), client.to_canonical());
         let found = place.and_then(|place| Some((place, profiles.all().get(place)?)));
         let Some((place, profile)) = found else {
-            if !policy.sends_ahead() {
+            if !policy.sends_ahead() && bound.is_none() {
                 return (None, 0);
             }
-            return match Self::prepare_ahead(socket, client, profiles, (policy, known), now) {
-                Ok(leg) => (leg.map(Box::new), 0),
-                // A relay without the capability works without sending ahead.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => (None, 0),
+            return match Self::prepare_long(socket, client, profiles, (policy, known), bound, now) {
+                Ok((leg, errors)) => (leg.map(Box::new), errors),
                 Err(error) => {
-                    tracing::debug!("nothing is sent ahead of a client's window: {error}");
+                    tracing::debug!("a long leg is left as it is: {error}");
                     (None, 1)
                 }
             };
         };
-        match Self::prepare(socket, client, profiles, (place, profile), policy, now) {
+        match Self::prepare(
+            socket,
+            client,
+            profiles,
+            (place, profile),
+            policy,
+            bound,
+            now,
+        ) {
             Ok(leg) => (leg.map(Box::new), 0),
             Err(error) => {
                 tracing::debug!(profile = profile.name, "a client is left as it is: {error}");
@@ -132,49 +140,41 @@ impl NarrowLeg {
         }
     }
 
-    /// Prepares the leg of a client without a profile, if the policy may send ahead of its window.
-    fn prepare_ahead(
+    /// Prepares the leg of a client without a profile, if the policy may send ahead of its window, or
+    /// if its start is bounded. Also returns the number of options that the kernel refused.
+    fn prepare_long(
         socket: BorrowedFd<'_>,
         client: IpAddr,
         profiles: &Profiles,
         (policy, known): (&mut dyn Policy, &SharedKnowledge),
+        bound: Option<u32>,
         now: Time,
-    ) -> io::Result<Option<Self>> {
+    ) -> io::Result<(Option<Self>, u64)> {
         let sample = sample(socket)?;
-        let Some(round_trip) = sample.round_trip_time else {
-            return Ok(None);
-        };
         let mut leg = AcceptedLeg {
-            round_trip,
+            round_trip: sample.round_trip_time.unwrap_or_default(),
             window: sample.peer_window,
             window_scale: 0,
             segment_size: sample.segment_size,
         };
-        if !leg.is_long() {
-            return Ok(None);
+        if !leg.is_long() && bound.is_none() {
+            return Ok((None, 0));
         }
         let agreed = tcp::agreed(socket)?;
         leg.window_scale = agreed.peer_window_scale;
-        let Some(ahead) = policy.ahead(now, client, &leg, &known.lock()) else {
-            return Ok(None);
+        let ahead = policy.ahead(now, client, &leg, &known.lock());
+        let (ahead, errors) = match ahead.map(|ahead| raise_scale(socket, &agreed, ahead)) {
+            None => (None, 0),
+            Some(Ok(ahead)) => (Some(ahead), 0),
+            // A relay without the capability works without sending ahead.
+            Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => (None, 0),
+            Some(Err(error)) => {
+                tracing::debug!("nothing is sent ahead of a client's window: {error}");
+                (None, 1)
+            }
         };
-        let scale = |added| {
-            let peer = agreed.peer_window_scale + added;
-            Some((peer, agreed.own_window_scale))
-        };
-        let raised = Repair {
-            window_scales: scale(ahead.added_scale()),
-            window: u32::try_from(ahead.scaled_window()).ok(),
-            ..Repair::default()
-        };
-        if let Err(error) = tcp::repair(socket, raised) {
-            // Without a cap, the scale must not stay raised.
-            let back = Repair {
-                window_scales: scale(0),
-                ..Repair::default()
-            };
-            let _ = tcp::repair(socket, back);
-            return Err(error);
+        if ahead.is_none() && bound.is_none() {
+            return Ok((None, errors));
         }
         let decides = policy.narrow(&NarrowClient {
             access: AccessLink::default(),
@@ -184,10 +184,11 @@ impl NarrowLeg {
             sizes: Arc::default(),
             start: OversizedStart::Probe,
             verdict: None,
-            ahead: Some(ahead),
+            ahead,
+            bound,
         });
         let is_four = client.to_canonical().is_ipv4();
-        Ok(Some(Self {
+        let leg = Self {
             profiles: profiles.clone(),
             place: None,
             client,
@@ -197,12 +198,13 @@ impl NarrowLeg {
             own_mark: 0,
             ack_size: acknowledgement_size(is_four, agreed.timestamps),
             last_moved: now,
-            round_trip: Some(round_trip),
+            round_trip: sample.round_trip_time,
             next_look: None,
             counted: None,
             was_ahead: false,
             report: NarrowReport::default(),
-        }))
+        };
+        Ok((Some(leg), errors))
     }
 
     fn prepare(
@@ -211,6 +213,7 @@ impl NarrowLeg {
         profiles: &Profiles,
         (place, profile): (usize, &AccessProfile),
         policy: &mut dyn Policy,
+        bound: Option<u32>,
         now: Time,
     ) -> std::io::Result<Option<Self>> {
         let agreed = tcp::agreed(socket)?;
@@ -238,6 +241,7 @@ impl NarrowLeg {
             start: OversizedStart::Probe,
             verdict: profiles.verdicts.of(client),
             ahead: None,
+            bound,
         });
         let start = decides.start();
         let own = own.filter(|_| start.segment_ceiling.is_some());
@@ -498,6 +502,36 @@ impl NarrowLeg {
             .narrow_acknowledgement_bytes
             .add(report.acknowledgement_bytes);
     }
+}
+
+/// Raises the scale with which the client's window is read, for sending ahead.
+///
+/// # Errors
+/// Those of `setsockopt(2)`; then the scale is as before.
+fn raise_scale(
+    socket: BorrowedFd<'_>,
+    agreed: &Agreed,
+    ahead: AutomaticAhead,
+) -> io::Result<AutomaticAhead> {
+    let scale = |added| {
+        let peer = agreed.peer_window_scale + added;
+        Some((peer, agreed.own_window_scale))
+    };
+    let raised = Repair {
+        window_scales: scale(ahead.added_scale()),
+        window: u32::try_from(ahead.scaled_window()).ok(),
+        ..Repair::default()
+    };
+    if let Err(error) = tcp::repair(socket, raised) {
+        // Without a cap, the scale must not stay raised.
+        let back = Repair {
+            window_scales: scale(0),
+            ..Repair::default()
+        };
+        let _ = tcp::repair(socket, back);
+        return Err(error);
+    }
+    Ok(ahead)
 }
 
 /// Bytes of an ACK without data and without SACK blocks, from its IP header on.

@@ -286,7 +286,8 @@ impl Acceptor {
             false => {
                 let decides = (&mut *self.policy as &mut dyn Policy, &self.knowledge);
                 let address = request.client.ip();
-                NarrowLeg::begin(&client, address, &self.profiles, decides, now)
+                let bound = arrival.start.and_then(|start| start.bound);
+                NarrowLeg::begin(&client, address, &self.profiles, decides, bound, now)
             }
             true => (None, 0),
         };

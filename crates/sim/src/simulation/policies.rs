@@ -167,6 +167,7 @@ impl Policies {
                 start,
                 verdict: None,
                 ahead: None,
+                bound: None,
             };
             let (inner, learning) = match self.take(id, index) {
                 Some(chosen) => (chosen.policy, chosen.learning),

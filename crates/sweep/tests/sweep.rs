@@ -396,17 +396,18 @@ fn a_stored_run_that_does_not_fit_is_made_again() {
 
 #[test]
 fn a_store_that_cannot_be_written_ends_the_sweep_with_the_reason() {
-    let full = std::path::Path::new("/dev/full");
-    if !full.exists() {
-        println!("skipped: no /dev/full");
-        return;
-    }
-    let mut store = Store::<StoredRun>::open(full, RUNS);
-    let Ok(store) = &mut store else {
-        // Some systems refuse to lock the device.
-        return;
-    };
-    let made = plan(&[], &[]).run(&execution(1), store, |_| ControlFlow::Continue(()));
-    let error = made.unwrap_err();
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path().join("runs");
+    std::fs::create_dir(&name).unwrap();
+    let mut store = Store::<StoredRun>::open(&name, RUNS).unwrap();
+    std::fs::remove_dir(&name).unwrap();
+    let mut made = 0;
+    let result = plan(&[], &[]).run(&execution(1), &mut store, |_| {
+        made += 1;
+        ControlFlow::Continue(())
+    });
+    let error = result.unwrap_err();
     assert!(matches!(error, Error::Store(_)), "{error}");
+    assert!(error.to_string().contains("runs"), "{error}");
+    assert_eq!(made, 0);
 }

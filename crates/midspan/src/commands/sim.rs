@@ -71,7 +71,7 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     let mut output: Box<dyn rows::Output> = match (options.csv, options.output.json) {
         _ if options.shard.is_some() => Box::new(rows::Nothing),
         (true, _) => Box::new(rows::Csv::begin(plan, options.each_run)?),
-        (_, true) => Box::new(rows::Json::begin(path, options.each_run)),
+        (_, true) => Box::new(rows::Json::begin(plan, path, options.each_run)),
         (false, false) if options.each_run => {
             return Err(miette!(
                 "--each-run has no table: add --csv or --json, or leave it out"
@@ -108,6 +108,12 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     if let (Some(shard), Some(file)) = (options.shard, &options.state) {
         let is_complete = done == runs.left;
         report_shard(shard, file, (done, runs.stored), options.output.json);
+        if !is_complete {
+            printing::warning(format_args!(
+                "stopped after {done} of {} runs: the same command makes the others",
+                runs.left
+            ));
+        }
         return Ok(is_complete);
     }
     let is_nothing = !all.is_empty() && all.iter().all(|row| row.status() == Status::Failed);

@@ -5,9 +5,11 @@
 //! name begins with a dot; no process reads it.
 
 use std::fs::{self, File, Permissions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+
+use tempfile::NamedTempFile;
 
 use super::{LARGEST, StoreError, failed, read_file};
 
@@ -46,11 +48,25 @@ pub(super) fn lines(folder: &Path) -> Result<Vec<Vec<u8>>, StoreError> {
 /// Adds a row, or replaces the one with the same kind and key.
 pub(super) fn add(folder: &Path, kind: &str, key: &str, line: &str) -> Result<(), StoreError> {
     let name = folder.join(format!("{}-{key}{END}", kind.replace([' ', '/'], "-")));
-    write_whole(&name, line.as_bytes())
+    let file = write_unnamed(&name, line.as_bytes())?;
+    let kept = file.persist(&name).map_err(|error| error.error);
+    kept.map(|_| ()).map_err(failed("write", &name))
 }
 
-/// Writes a file that has its name only when it is complete.
-pub(super) fn write_whole(name: &Path, content: &[u8]) -> Result<(), StoreError> {
+/// Writes a new file that has its name only when it is complete. A file of this name is never replaced.
+pub(super) fn write_new(name: &Path, content: &[u8]) -> Result<(), StoreError> {
+    let file = write_unnamed(name, content)?;
+    match file.persist_noclobber(name) {
+        Ok(_) => Ok(()),
+        Err(error) if error.error.kind() == ErrorKind::AlreadyExists => Err(StoreError::Exists {
+            file: name.to_owned(),
+        }),
+        Err(error) => Err(failed("write", name)(error.error)),
+    }
+}
+
+/// Writes the content of a file that is to have this name.
+fn write_unnamed(name: &Path, content: &[u8]) -> Result<NamedTempFile, StoreError> {
     let folder = match name.parent() {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
@@ -66,6 +82,5 @@ pub(super) fn write_whole(name: &Path, content: &[u8]) -> Result<(), StoreError>
         .write_all(content)
         .and_then(|()| file.as_file().sync_all());
     written.map_err(failed("write", name))?;
-    let kept = file.persist(name).map_err(|error| error.error);
-    kept.map(|_| ()).map_err(failed("write", name))
+    Ok(file)
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::folder::{self, write_whole};
+use super::folder::{self, write_new};
 use super::{Line, StoreError, failed, is_readable, read_file};
 
 /// How many rows of several stores were merged.
@@ -61,7 +61,7 @@ pub fn merge(stores: &[PathBuf], new: &Path) -> Result<Merged, StoreError> {
         content.push_str(&serde_json::to_string(&line).map_err(StoreError::Row)?);
         content.push('\n');
     }
-    write_whole(new, content.as_bytes())?;
+    write_new(new, content.as_bytes())?;
     Ok(merged)
 }
 

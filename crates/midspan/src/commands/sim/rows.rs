@@ -77,10 +77,17 @@ impl Output for Nothing {
     fn end(&mut self, _: &str) {}
 }
 
+/// For each swept key, the column that has its values as numbers.
+type NumberColumns = Vec<Option<String>>;
+
+fn number_columns(plan: &Plan) -> NumberColumns {
+    plan.sweeps.iter().map(column_of).collect()
+}
+
 /// The swept values of a point: as typed, then as numbers.
-fn point_cells(plan: &Plan, point: &[String]) -> Vec<String> {
-    let numbers = plan.sweeps.iter().zip(point);
-    let numbers = numbers.filter_map(|(sweep, text)| column_of(sweep).and_then(|_| si_value(text)));
+fn point_cells(numbers: &NumberColumns, point: &[String]) -> Vec<String> {
+    let numbers = numbers.iter().zip(point);
+    let numbers = numbers.filter_map(|(column, text)| column.as_ref().and(si_value(text)));
     let numbers = numbers.map(|(value, _)| value.to_string());
     point.iter().cloned().chain(numbers).collect()
 }
@@ -88,6 +95,7 @@ fn point_cells(plan: &Plan, point: &[String]) -> Vec<String> {
 /// One line for each quantity at each point, or of each run.
 pub struct Csv {
     each_run: bool,
+    numbers: NumberColumns,
 }
 
 impl Csv {
@@ -104,19 +112,19 @@ impl Csv {
             ]
         };
         let keys = plan.sweeps.iter().map(|sweep| sweep.key());
-        let numbers = plan.sweeps.iter().filter_map(column_of);
+        let numbers = number_columns(plan);
         let columns = columns.iter().copied().map(str::to_owned);
         print([keys
             .map(str::to_owned)
-            .chain(numbers)
+            .chain(numbers.iter().flatten().cloned())
             .chain(columns)
             .collect()])?;
-        Ok(Self { each_run })
+        Ok(Self { each_run, numbers })
     }
 }
 
 impl Output for Csv {
-    fn add(&mut self, plan: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()> {
+    fn add(&mut self, _: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()> {
         if self.each_run {
             return print(runs.iter().flat_map(each_run).map(|run| {
                 let value = run
@@ -133,7 +141,7 @@ impl Output for Csv {
                     run.reason.unwrap_or_default().to_owned(),
                     run.commit.to_owned(),
                 ];
-                let point = point_cells(plan, run.values);
+                let point = point_cells(&self.numbers, run.values);
                 point.into_iter().chain(cells).collect()
             }));
         }
@@ -153,7 +161,7 @@ impl Output for Csv {
                 row.status().name().to_owned(),
                 row.reason().unwrap_or_default(),
             ];
-            let point = point_cells(plan, &row.point);
+            let point = point_cells(&self.numbers, &row.point);
             point.into_iter().chain(cells).collect()
         }))
     }
@@ -228,6 +236,7 @@ fn print(lines: impl IntoIterator<Item = Vec<String>>) -> miette::Result<()> {
 pub struct Json {
     path: String,
     each_run: bool,
+    numbers: NumberColumns,
     is_first: bool,
 }
 
@@ -245,13 +254,13 @@ struct AtPoint<L> {
 }
 
 impl<L> AtPoint<L> {
-    fn new(plan: &Plan, point: &[String], line: L) -> Self {
+    fn new(plan: &Plan, numbers: &NumberColumns, point: &[String], line: L) -> Self {
         let swept = || plan.sweeps.iter().map(|sweep| sweep.key().to_owned());
         let typed = point.iter().map(|text| Value::from(text.as_str()));
-        let numbers = plan.sweeps.iter().zip(point);
-        let numbers = numbers.filter_map(|(sweep, text)| {
-            column_of(sweep)?;
-            Some((sweep.key().to_owned(), Value::from(si_value(text)?.0)))
+        let numbers = swept().zip(numbers).zip(point);
+        let numbers = numbers.filter_map(|((key, column), text)| {
+            column.as_ref()?;
+            Some((key, Value::from(si_value(text)?.0)))
         });
         Self {
             line,
@@ -274,12 +283,13 @@ struct Line {
 
 impl Json {
     /// Prints the beginning of the object.
-    pub fn begin(path: &str, each_run: bool) -> Self {
+    pub fn begin(plan: &Plan, path: &str, each_run: bool) -> Self {
         let name = if each_run { "runs" } else { "records" };
         printing::line(format_args!("{{\"{name}\": ["));
         Self {
             path: path.to_owned(),
             each_run,
+            numbers: number_columns(plan),
             is_first: true,
         }
     }
@@ -298,7 +308,10 @@ impl Output for Json {
     fn add(&mut self, plan: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()> {
         if self.each_run {
             let mut lines = runs.iter().flat_map(each_run);
-            return lines.try_for_each(|run| self.print(&AtPoint::new(plan, run.values, run)));
+            return lines.try_for_each(|run| {
+                let line = AtPoint::new(plan, &self.numbers, run.values, run);
+                self.print(&line)
+            });
         }
         rows.iter().try_for_each(|row| {
             let line = Line {
@@ -307,7 +320,8 @@ impl Output for Json {
                 reason: row.reason(),
                 runs: row.values.len(),
             };
-            self.print(&AtPoint::new(plan, &row.point, line))
+            let line = AtPoint::new(plan, &self.numbers, &row.point, line);
+            self.print(&line)
         })
     }
 

@@ -140,6 +140,15 @@ impl Network {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Waits until no packet is in the upstream's queue.
+    fn wait_until_drained(&self) {
+        let start = Instant::now();
+        while !self.tc("-s qdisc show dev up").contains("backlog 0b 0p") {
+            assert!(start.elapsed() < LIMIT, "the queue is never empty");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     fn tables(&self) -> Vec<String> {
         let list = || nftables::tables().unwrap();
         let tables = self.client.run(list).unwrap();
@@ -273,6 +282,9 @@ fn downloads() {
         let thin = Thin::start(&network, policy);
         let server = network.serve(2);
         for address in ["10.1.0.1", "fd01::1"] {
+            // What `ace` takes for a round trip without a queue must not include ACKs of the first
+            // download.
+            network.wait_until_drained();
             finish(network.connect(address));
         }
         server.join().unwrap();

@@ -109,6 +109,19 @@ impl Network {
     /// Number of the gateway's own connections to a port of the server. It is above zero only if
     /// Midspan has intercepted connections.
     pub fn taken(&self, port: u16) -> usize {
+        // The kernel does not list its sockets in one step. While other sockets open and close, the
+        // list can have one twice or not at all, so it is read until it gives the same number twice.
+        let mut last = self.listed(port);
+        loop {
+            let next = self.listed(port);
+            if next == last {
+                return next;
+            }
+            last = next;
+        }
+    }
+
+    fn listed(&self, port: u16) -> usize {
         self.gateway
             .run(move || {
                 let suffix = format!(":{port:04X}");

@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -110,6 +110,15 @@ wheel:
 
 test-python: dependencies
 	$(as_namespace_root) scripts/test-python
+
+# A sweep on workers of Dask beside threads, in the environment of make test-python.
+bench-dask:
+	@test -x target/python/environment/bin/python || { echo "make test-python makes the environment first"; exit 1; }
+	target/python/environment/bin/python python/benches/dask_overhead.py
+
+test-slurm: dependencies
+	@scripts/install-dependencies slurm
+	$(as_namespace_root) scripts/test-slurm
 
 soak: dependencies
 	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak --nocapture

@@ -1,5 +1,6 @@
 """Sweeps on real workers of Dask: the same rows, whatever is killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -80,29 +81,65 @@ main()
 """
 
 
-def test_a_second_call_after_a_killed_client_makes_only_the_missing_runs(tmp_path, cluster):
-    expected = rows(sweep().run())
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    first = subprocess.Popen(
-        [sys.executable, "-c", CLIENT, cluster.scheduler_address, str(folder)], stdout=subprocess.PIPE, text=True
-    )
-    assert first.stdout.readline()
-    first.kill()
-    first.wait()
-    with distributed.Client(cluster) as client:
-        # Workers finish the batches that they have begun.
-        before = None
-        while (now := len(list(folder.glob("*.json")))) != before:
-            before = now
-            time.sleep(3)
-        stored = {file: file.stat().st_mtime_ns for file in folder.glob("*.json")}
-        missing = len(sweep().missing(folder))
-        assert len(stored) + missing == 200
-        counted = []
-        table = sweep().run(executor=client, store=folder, progress=lambda done, total: counted.append((done, total)))
-    assert rows(table) == expected
+def begin(address, folder):
+    """Begins the sweep in a process of its own; returns that process when a first batch is there."""
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, address, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert client.stdout.readline()
+    return client
+
+
+def wait_until_nothing_is_added(folder):
+    """Workers finish the batches that they have begun."""
+    before = None
+    while (now := len(list(folder.glob("*.json")))) != before:
+        before = now
+        time.sleep(3)
+
+
+def assert_the_second_call_makes_only_the_missing_runs(folder, client):
+    stored = {file: file.stat().st_mtime_ns for file in folder.glob("*.json")}
+    missing = len(sweep().missing(folder))
+    assert len(stored) + missing == 200
+    counted = []
+    table = sweep().run(executor=client, store=folder, progress=lambda done, total: counted.append((done, total)))
+    assert rows(table) == rows(sweep().run())
     if missing:
         assert counted[-1] == (missing, missing)
     # No stored run was made again: its file is the old one.
     assert all(file.stat().st_mtime_ns == time_of for file, time_of in stored.items())
+
+
+def test_a_second_call_after_a_killed_client_makes_only_the_missing_runs(tmp_path, cluster):
+    first = begin(cluster.scheduler_address, tmp_path)
+    first.kill()
+    first.wait()
+    wait_until_nothing_is_added(tmp_path)
+    with distributed.Client(cluster) as client:
+        assert_the_second_call_makes_only_the_missing_runs(tmp_path, client)
+
+
+def test_a_second_call_after_a_killed_scheduler_makes_only_the_missing_runs(tmp_path, cluster):
+    file = tmp_path / "scheduler.json"
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    options = ["--scheduler-file", str(file), "--no-dashboard"]
+    dask = [sys.executable, "-m", "dask"]
+    scheduler = subprocess.Popen([*dask, "scheduler", "--host", "127.0.0.1", "--port", "0", *options])
+    worker = subprocess.Popen([*dask, "worker", "--nworkers", "3", "--nthreads", "1", "--death-timeout", "5", *options])
+    try:
+        limit = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < limit, "no scheduler after 60 s"
+            time.sleep(0.1)
+        first = begin(json.loads(file.read_text())["address"], folder)
+        scheduler.kill()
+        # The first call ends with an error; it does not wait for ever.
+        assert first.wait(timeout=120) != 0
+        worker.wait(timeout=120)
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+    wait_until_nothing_is_added(folder)
+    with distributed.Client(cluster) as client:
+        assert_the_second_call_makes_only_the_missing_runs(folder, client)

@@ -104,6 +104,13 @@ impl AcknowledgementRules {
         self
     }
 
+    /// The same rules for another queue.
+    #[must_use]
+    pub fn with_queue(mut self, queue: u16) -> Self {
+        self.queue = queue;
+        self
+    }
+
     /// Claims the interface for this process; one process in a network namespace can have it.
     /// Removes the tables of processes that no longer run, of all interfaces, and returns their
     /// number.

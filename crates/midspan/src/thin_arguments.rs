@@ -45,9 +45,10 @@ pub struct ThinOptions {
     /// Print the rules that would be set, and set nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Number of the packet queue; no other program may use it
-    #[arg(long, value_name = "NUMBER", default_value_t = 5317)]
-    pub queue: u16,
+    /// Number of the packet queue; no other program may use it [default: the first free one from 5317
+    /// to 5380]
+    #[arg(long, value_name = "NUMBER")]
+    pub queue: Option<u16>,
     /// Most connections at a time; ACKs of further connections pass
     #[arg(long, value_name = "COUNT", default_value_t = 4096,
           value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=100_000))]

@@ -94,7 +94,7 @@ pub fn run(options: RunOptions<'_>) -> Result<(), Error> {
 
 fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
     let settings = &options.settings;
-    let rules = settings.rules()?;
+    let mut rules = settings.rules()?;
     let signals = Signals::catch().map_err(Error::system("set up signals"))?;
     // If a terminal stopped the helper, the helper would no longer watch the worker.
     signal_hook::flag::register(SIGTSTP, Arc::default())
@@ -124,55 +124,55 @@ fn thin(mut options: RunOptions<'_>) -> Result<(), Error> {
         }
         let interface = interface_index(&settings.interface).ok();
         let worker = Worker::start(settings, &options.worker_arguments, user)?;
-        let end = worker.wait_until_ready(&signals, &mut notifier);
-        if let Some(end) = end {
-            match end {
-                End::Told => return Ok(()),
-                _ if !has_run => return Err(Error::NotReady),
-                End::Fell(_) | End::InterfaceGone => {}
-            }
-        } else {
-            let generation = install(&rules)?;
-            let status = format!("thinning ACKs on {}", settings.interface);
-            if !has_run && let Some(ready) = &mut options.ready {
-                let _ = writeln!(ready, "{status}");
-                let _ = ready.flush();
-            }
-            notifier.ready(&status);
-            nftables::limit_waits();
-            has_run = true;
-            let mut supervision = Supervision {
-                rules: &rules,
-                name: &settings.interface,
-                interface,
-                generation,
-                signals: &signals,
-                notifier: &mut notifier,
-                pages: pages.as_mut(),
-                watcher: options.watch.as_deref_mut(),
-            };
-            let end = supervision.supervise(&worker);
-            if matches!(end, Ok(End::Told)) {
-                notifier.stopping("removing the rules", None);
-            }
-            // First the rules that lead to the queue, then the queue.
-            let removed = rules.remove();
-            drop(worker);
-            match end? {
-                End::Told => return Ok(removed?),
-                End::Fell(how) => {
-                    removed?;
-                    warn!("the worker {how}; ACKs pass, and it is started again");
-                    notifier.status("ACKs pass: the worker is started again");
+        match worker.wait_until_ready(&signals, &mut notifier) {
+            Err(End::Told) => return Ok(()),
+            Err(_) if !has_run => return Err(Error::NotReady),
+            Err(End::Fell(_) | End::InterfaceGone) => {}
+            Ok(queue) => {
+                rules = rules.with_queue(queue);
+                let generation = install(&rules)?;
+                let status = format!("thinning ACKs on {}", settings.interface);
+                if !has_run && let Some(ready) = &mut options.ready {
+                    let _ = writeln!(ready, "{status}");
+                    let _ = ready.flush();
                 }
-                End::InterfaceGone => {
-                    removed?;
-                    // The queue went with the interface.
-                    first = None;
-                    let status = format!("waiting: the interface {} is gone", settings.interface);
-                    warn!("{status}");
-                    notifier.status(&status);
-                    continue;
+                notifier.ready(&status);
+                nftables::limit_waits();
+                has_run = true;
+                let mut supervision = Supervision {
+                    rules: &rules,
+                    name: &settings.interface,
+                    interface,
+                    generation,
+                    signals: &signals,
+                    notifier: &mut notifier,
+                    pages: pages.as_mut(),
+                    watcher: options.watch.as_deref_mut(),
+                };
+                let end = supervision.supervise(&worker);
+                if matches!(end, Ok(End::Told)) {
+                    notifier.stopping("removing the rules", None);
+                }
+                // First the rules that lead to the queue, then the queue.
+                let removed = rules.remove();
+                drop(worker);
+                match end? {
+                    End::Told => return Ok(removed?),
+                    End::Fell(how) => {
+                        removed?;
+                        warn!("the worker {how}; ACKs pass, and it is started again");
+                        notifier.status("ACKs pass: the worker is started again");
+                    }
+                    End::InterfaceGone => {
+                        removed?;
+                        // The queue went with the interface.
+                        first = None;
+                        let status =
+                            format!("waiting: the interface {} is gone", settings.interface);
+                        warn!("{status}");
+                        notifier.status(&status);
+                        continue;
+                    }
                 }
             }
         }
@@ -258,21 +258,21 @@ impl Worker {
         }
     }
 
-    /// `None` as soon as the worker has its queue; how it ended where it does not get that far.
-    fn wait_until_ready(&self, signals: &Signals, notifier: &mut Notifier) -> Option<End> {
+    /// The number of the worker's queue as soon as it has one; how it ended where it does not get that far.
+    fn wait_until_ready(&self, signals: &Signals, notifier: &mut Notifier) -> Result<u16, End> {
         let start = Instant::now();
         while start.elapsed() < READY_LIMIT {
             if has_ended(signals) {
-                return Some(End::Told);
+                return Err(End::Told);
             }
             notifier.handle_time(Instant::now(), Duration::ZERO);
             match self.hear(TICK) {
-                Ok(Some(FromWorker::Ready)) => return None,
+                Ok(Some(FromWorker::Ready(queue))) => return Ok(queue),
                 Ok(_) => {}
-                Err(()) => return Some(End::Fell("has ended")),
+                Err(()) => return Err(End::Fell("has ended")),
             }
         }
-        Some(End::Fell("did not get ready"))
+        Err(End::Fell("did not get ready"))
     }
 }
 

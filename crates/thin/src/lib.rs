@@ -37,7 +37,7 @@ pub use description::describe_rules;
 pub use helper::{PagesOptions, ReadyLine, RunOptions, Watcher, run};
 pub use pages::pages_main;
 pub use segment::{Options, Segment};
-pub use settings::{PolicyChoice, PolicyError, Settings};
+pub use settings::{PolicyChoice, PolicyError, QUEUES, Settings};
 pub use status::{FlowStatus, Status};
 pub use worker::worker_main;
 

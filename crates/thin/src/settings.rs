@@ -1,6 +1,7 @@
 //! The settings of the agent.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use midspan_gateway::acknowledgement_queue::{AcknowledgementRules, LONGEST};
@@ -79,6 +80,10 @@ impl fmt::Display for PolicyChoice {
     }
 }
 
+/// The numbers of the packet queues from which an instance takes the first free one, so that a host with
+/// several narrow upstreams needs no settings.
+pub const QUEUES: RangeInclusive<u16> = 5317..=5380;
+
 /// How ACKs are thinned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -90,8 +95,8 @@ pub struct Settings {
     pub upstream: Option<BitRate>,
     /// ACKs go before data in the interface's queue; needs the upstream's rate.
     pub ack_first: bool,
-    /// Number of the packet queue.
-    pub queue: u16,
+    /// Number of the packet queue; `None`: the first free one of [`QUEUES`].
+    pub queue: Option<u16>,
     /// Most packets that the queue holds; half of them may wait for their time.
     pub queue_length: u32,
     /// Most flows that are known at a time; ACKs of others pass.
@@ -109,7 +114,7 @@ impl Settings {
             policy: PolicyChoice::Ace(None),
             upstream: None,
             ack_first: false,
-            queue: 5317,
+            queue: None,
             queue_length: 1024,
             flows: 4096,
             ack_timeout_limit: TimeSpan::from_milliseconds(100),
@@ -118,7 +123,8 @@ impl Settings {
 
     /// The rules that lead to the queue.
     pub(crate) fn rules(&self) -> Result<AcknowledgementRules, Error> {
-        let rules = AcknowledgementRules::new(&self.interface, self.queue, LONGEST)?;
+        let queue = self.queue.unwrap_or(*QUEUES.start());
+        let rules = AcknowledgementRules::new(&self.interface, queue, LONGEST)?;
         match (self.policy, self.ack_first, self.upstream) {
             (PolicyChoice::Filter, _, None) => Err(Error::NoUpstream("the policy `filter`")),
             (_, true, None) => Err(Error::NoUpstream("a queue in which ACKs go first")),

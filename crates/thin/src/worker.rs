@@ -1,5 +1,6 @@
 //! The worker: the queue, the arriving packets, and the agent between them.
 
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use midspan_units::{Time, TimeSpan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::{Agent, Error, Settings, Status};
+use crate::{Agent, Error, QUEUES, Settings, Status};
 
 /// How often the worker sends a report.
 pub(crate) const ALIVE_INTERVAL: Duration = Duration::from_millis(100);
@@ -27,8 +28,8 @@ const BATCHES: usize = 16;
 /// The worker's messages to the helper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum FromWorker {
-    /// The queue is there; rules may lead to it.
-    Ready,
+    /// The queue with this number is there; rules may lead to it.
+    Ready(u16),
     /// The worker is alive; its counters.
     Alive(Box<Status>),
 }
@@ -50,13 +51,7 @@ fn work() -> Result<(), Error> {
     let Ok(Some((settings, _))) = message::receive::<Settings>(&helper) else {
         return Err(Error::NotStartedByHelper);
     };
-    let queue =
-        PacketQueue::bind(settings.queue, settings.queue_length, WHOLE).map_err(|source| {
-            Error::Queue {
-                number: settings.queue,
-                source,
-            }
-        })?;
+    let (number, queue) = bind(&settings)?;
     let filter = packet_filter::tcp_headers(TAP_BYTES);
     let tap =
         PacketSocket::open_filtered(&settings.interface, TAP_FRAMES, Sight::Incoming, &filter)
@@ -65,7 +60,7 @@ fn work() -> Result<(), Error> {
                 source,
             })?;
     give_up_rights(&[Capability::CAP_NET_ADMIN])?;
-    message::send(&helper, &FromWorker::Ready, &[])?;
+    message::send(&helper, &FromWorker::Ready(number), &[])?;
     Worker {
         agent: Agent::new(settings),
         queue,
@@ -74,6 +69,24 @@ fn work() -> Result<(), Error> {
         start: Instant::now(),
     }
     .run()
+}
+
+/// The queue of the settings, or the first that no other process has.
+fn bind(settings: &Settings) -> Result<(u16, PacketQueue), Error> {
+    let numbers = settings.queue.map_or(QUEUES, |number| number..=number);
+    let mut number = *numbers.start();
+    loop {
+        match PacketQueue::bind(number, settings.queue_length, WHOLE) {
+            Ok(queue) => return Ok((number, queue)),
+            // The kernel has this error for another process's queue and for a missing capability.
+            Err(source)
+                if source.kind() == ErrorKind::PermissionDenied && number < *numbers.end() =>
+            {
+                number += 1;
+            }
+            Err(source) => return Err(Error::Queue { number, source }),
+        }
+    }
 }
 
 /// In a process that the helper has started, before anything is read from others: becomes the user

@@ -30,8 +30,7 @@ const PAGES: &str = "127.0.0.1:9465";
 
 const COMMANDS: &[kernel_tests::Command] = &[
     ("thin", |arguments| {
-        let ack_first = arguments.get(2) == Some(&"first");
-        exit_code(thin(arguments[0], arguments[1], ack_first))
+        exit_code(thin(arguments[0], arguments[1], arguments.get(2).copied()))
     }),
     ("thin-worker", |_| exit_code(worker_main())),
     ("thin-pages", |_| exit_code(pages_main())),
@@ -51,19 +50,21 @@ impl Watcher for Lines {
     }
 }
 
-fn thin(interface: &str, policy: &str, ack_first: bool) -> Result<(), midspan_thin::Error> {
+/// The option is "first": ACKs go first; "alone": without pages, whose address one process can have.
+fn thin(interface: &str, policy: &str, option: Option<&str>) -> Result<(), midspan_thin::Error> {
+    let pages = PagesOptions {
+        listen: PAGES.parse().unwrap(),
+        arguments: [AS, "thin-pages"].map(str::to_owned).to_vec(),
+    };
     run(RunOptions {
         settings: Settings {
             policy: policy.parse().unwrap(),
             upstream: "64 kbit/s".parse().ok(),
-            ack_first,
+            ack_first: option == Some("first"),
             ..Settings::new(interface)
         },
         worker_arguments: [AS, "thin-worker"].map(str::to_owned).to_vec(),
-        pages: Some(PagesOptions {
-            listen: PAGES.parse().unwrap(),
-            arguments: [AS, "thin-pages"].map(str::to_owned).to_vec(),
-        }),
+        pages: (option != Some("alone")).then_some(pages),
         ready: Some(&mut std::io::stdout()),
         watch: Some(&mut Lines),
     })
@@ -489,6 +490,31 @@ fn one_at_a_time() {
     let complaint = launch(&network, &["ace"]).finish().unwrap().log;
     assert_eq!(complaint, "error: another process thins ACKs on up\n");
     assert_eq!(network.tables().len(), 2);
+    thin.end(&network);
+}
+
+/// A host with two narrow upstreams: each instance takes a queue of its own.
+#[kernel_test]
+fn two_interfaces() {
+    let network = Network::new();
+    network.ip("link add second type dummy");
+    network.ip("link set dev second up");
+    let second = Launch::this_program("thin")
+        .args(["second", "ace", "alone"])
+        .inside(&network.client);
+    let mut second = second.start().unwrap();
+    let mut line = String::new();
+    BufReader::new(second.take_output().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    assert_eq!(line, "thinning ACKs on second\n", "{}", second.log());
+    let thin = Thin::start(&network, "ace");
+    let server = network.serve(1);
+    finish(network.connect("10.1.0.1"));
+    server.join().unwrap();
+    thin.status_when("saved", |status| status.acks_saved > 10);
+    second.signal(Signal::TERM).unwrap();
+    assert!(second.wait_for(LIMIT).unwrap().success());
     thin.end(&network);
 }
 

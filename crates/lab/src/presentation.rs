@@ -6,8 +6,8 @@ use midspan_link::QueueLimit;
 use midspan_path::{Flow, Link, NodeKind, Path};
 use midspan_records::Records;
 use midspan_report::{
-    Axis, BarPlot, Content, DirectionPicture, Fact, LinePlot, LinkPicture, Method, NodePicture,
-    PathPicture, Report, Section, Series, Validity, pivot,
+    Axis, BarPlot, Content, DirectionPicture, Download, Fact, LinePlot, LinkPicture, Method,
+    NodePicture, PathPicture, Report, Section, Series, Validity, pivot,
 };
 use midspan_units::{TimeSpan, number};
 
@@ -43,6 +43,13 @@ impl Presentation<'_> {
             sections: self.sections(),
             method: self.method(),
             records: self.records.clone(),
+            downloads: self
+                .path
+                .to_text()
+                .map(Download::path_file)
+                .into_iter()
+                .collect(),
+            ..Report::default()
         }
     }
 
@@ -190,7 +197,6 @@ impl Presentation<'_> {
                 Validity::Void(void.into_iter().collect())
             },
             facts: vec![
-                Fact::new("kernel", kernel()),
                 Fact::new("seed of the first repetition", self.path.seed),
                 Fact::new("repetitions", repetitions.max().unwrap_or(0)),
                 Fact::new("cases, alternating", cases.join(", ")),
@@ -242,11 +248,4 @@ fn cumulative(bins: &[u64]) -> Vec<(f64, f64)> {
             (end.as_seconds(), number(sum))
         }))
         .collect()
-}
-
-fn kernel() -> String {
-    let name = |file: &str| {
-        std::fs::read_to_string(format!("/proc/sys/kernel/{file}")).unwrap_or_default()
-    };
-    format!("{} {}", name("ostype").trim(), name("osrelease").trim())
 }

@@ -98,6 +98,12 @@ pub fn write_and_tell(what: &str, file: &Path, content: impl AsRef<[u8]>) -> mie
     Ok(())
 }
 
+/// Writes a page, with the facts about where its results come from, and prints its name.
+pub fn write_report(mut report: midspan_report::Report, file: &Path) -> miette::Result<()> {
+    report.method.facts.splice(0..0, crate::provenance::facts());
+    write_and_tell("report", file, report.to_html().into_diagnostic()?)
+}
+
 /// An error if `file` exists and `force` is false. Devices and pipes have nothing to lose.
 pub fn refuse_existing(file: &Path, force: bool) -> miette::Result<()> {
     let is_lost = fs::symlink_metadata(file).is_ok()

@@ -250,6 +250,9 @@ pub struct SimOptions {
     /// Print comma-separated values, one line for each quantity at each point
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+    /// Write a page with figures, all runs and where they come from
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["shard", "trace", "pcap"])]
+    pub html: Option<PathBuf>,
     /// With --csv or --json: one line for each quantity of each run, with its seed, instead of means
     #[arg(long)]
     pub each_run: bool,

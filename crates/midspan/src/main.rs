@@ -23,6 +23,8 @@ mod output_arguments;
 mod plan_arguments;
 mod printing;
 mod progress;
+#[cfg(feature = "lab")]
+mod provenance;
 mod thin_arguments;
 
 use std::io::Write;

@@ -212,6 +212,9 @@ pub struct CompareOptions {
     /// How often simulator and lab run each flow; each simulation has a seed of its own
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repetitions: u32,
+    /// Write a page with the figures, all numbers and where they come from
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// Leave the lab out
     #[arg(long)]
     pub without_lab: bool,

@@ -52,6 +52,57 @@ fn a_sweep_prints_one_tidy_table_whatever_the_threads() {
     );
 }
 
+/// The page has a figure for one swept key, heat maps for two, the distribution of repetitions without any,
+/// and the file of all runs, the same as that of --each-run.
+#[test]
+fn a_page_has_figures_all_runs_and_where_they_come_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = |sweeps: &[&str]| {
+        let file = folder.path().join("page.html");
+        let file = file.to_str().unwrap();
+        let mut arguments = vec![
+            "dsl",
+            "--flows",
+            "10 MB",
+            "--repetitions",
+            "2",
+            "--html",
+            file,
+        ];
+        let keys = sweeps.iter().flat_map(|sweep| ["--sweep", *sweep]);
+        arguments.extend(keys);
+        arguments.extend(["--csv", "--each-run"]);
+        let output = midspan(&arguments);
+        let (out, error) = text(&output);
+        assert!(output.status.success(), "{error}");
+        let html = std::fs::read_to_string(file).unwrap();
+        let start = html.find("text/csv;base64,").unwrap() + "text/csv;base64,".len();
+        let length = html[start..].find('"').unwrap();
+        assert!(length * 3 / 4 >= out.len() && length * 3 / 4 <= out.len() + 2);
+        html
+    };
+    let html = page(&["link.line.loss=0.1 %,1 %,3 %"]);
+    assert!(html.contains("completion time by link.line.loss"));
+    let html = page(&["link.line.loss=0.1 %,1 %", "link.line.delay=10 ms,20 ms"]);
+    for title in [
+        "completion time, direct",
+        "completion time, midspan",
+        "completion time, midspan divided by direct",
+    ] {
+        assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
+    }
+    let html = page(&[]);
+    assert!(html.contains("share of the repetitions"));
+    for fact in [
+        "<dt>Midspan</dt>",
+        "<dt>kernel</dt>",
+        "<dt>date</dt>",
+        "<dt>path</dt><dd>dsl</dd>",
+    ] {
+        assert!(html.contains(fact), "{fact}");
+    }
+}
+
 /// A path whose link is cut after 60 ms: small files arrive before, others never.
 fn outage(folder: &Path) -> String {
     let schedule = "schedule = { steps = [{ at = \"60 ms\", loss = \"100 %\" }] }";

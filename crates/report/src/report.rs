@@ -1,11 +1,12 @@
 //! The report: one HTML file without external references.
 
 use askama::Template;
+use base64::prelude::{BASE64_STANDARD, Engine as _};
 use midspan_records::Records;
 
 use crate::Error;
 use crate::path_picture::PathPicture;
-use crate::plot::{BarPlot, LinePlot, palette};
+use crate::plot::{BarPlot, HeatPlot, IntervalPlot, LinePlot, palette};
 use crate::table::{Alignment, Cell, Column, Table};
 use crate::text::clean;
 
@@ -26,6 +27,40 @@ pub struct Report {
     pub method: Method,
     /// All numbers, printed as JSON at the end.
     pub records: Records,
+    /// Files that the reader can save, in addition to the records.
+    pub downloads: Vec<Download>,
+}
+
+/// A file inside the page.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Download {
+    /// The file's name, such as "runs.csv".
+    pub name: String,
+    /// Its type, such as "text/csv".
+    pub media_type: &'static str,
+    /// Its content.
+    pub content: String,
+}
+
+impl Download {
+    /// A path file.
+    #[must_use]
+    pub fn path_file(content: String) -> Self {
+        Self {
+            name: "path.toml".to_owned(),
+            media_type: "application/toml",
+            content,
+        }
+    }
+
+    /// The content as an address that needs no server (RFC 2397).
+    fn address(&self) -> String {
+        format!(
+            "data:{};base64,{}",
+            self.media_type,
+            BASE64_STANDARD.encode(&self.content)
+        )
+    }
 }
 
 /// A part of the report under a heading.
@@ -48,6 +83,10 @@ pub enum Content {
     Bars(BarPlot),
     /// A chart of lines.
     Lines(LinePlot),
+    /// A chart of lines with intervals.
+    Intervals(IntervalPlot),
+    /// A heat map.
+    Heat(HeatPlot),
 }
 
 /// How the numbers were measured.
@@ -107,8 +146,21 @@ impl Report {
             picture,
             sections: sections.collect::<Result<_, _>>()?,
             records: self.records.to_json(),
+            downloads: self.downloads(),
         };
         Ok(page.render()?)
+    }
+
+    /// The records and the other files.
+    fn downloads(&self) -> Vec<Download> {
+        let records = Download {
+            name: "records.json".to_owned(),
+            media_type: "application/json",
+            content: self.records.to_json(),
+        };
+        std::iter::once(records)
+            .chain(self.downloads.iter().cloned())
+            .collect()
     }
 }
 
@@ -130,6 +182,7 @@ struct Page<'a> {
     picture: Option<Figure>,
     sections: Vec<SectionView<'a>>,
     records: String,
+    downloads: Vec<Download>,
 }
 
 struct SectionView<'a> {
@@ -175,6 +228,10 @@ impl<'a> SectionView<'a> {
                 Content::Table(table) => Block::Table(table),
                 Content::Bars(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
                 Content::Lines(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
+                Content::Intervals(plot) => {
+                    Block::Figure(Figure::of_plot(&plot.lines.title, plot.to_svg()?))
+                }
+                Content::Heat(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
             })
         });
         Ok(Self {

@@ -5,8 +5,9 @@
 
 use midspan_records::{By, Record, Records};
 use midspan_report::{
-    Axis, BarPlot, Content, DirectionPicture, Fact, LinePlot, LinkPicture, Method, NodeKind,
-    NodePicture, PathPicture, Report, Section, Series, Validity, pivot,
+    Axis, BarPlot, Categories, Content, DirectionPicture, Download, Fact, HeatPlot, Interval,
+    IntervalPlot, LinePlot, LinkPicture, Method, NodeKind, NodePicture, PathPicture, Report,
+    Section, Series, Validity, pivot,
 };
 use proptest::prelude::*;
 
@@ -26,6 +27,13 @@ fn report(text: &str, records: Records, points: Vec<(f64, f64)>) -> Report {
     let bars = BarPlot::from_records(text, text, &records.records, |record| {
         Some((record.item.clone(), record.case.clone()))
     });
+    let intervals = points.iter().map(|&(x, low)| Interval { x, low, high: x });
+    let intervals = intervals.collect();
+    let values: Vec<Option<f64>> = points.iter().map(|point| Some(point.1)).collect();
+    let names = Categories {
+        label: owned(),
+        names: vec![owned(); values.len()],
+    };
     let lines = LinePlot {
         title: owned(),
         x: Axis::new(text, text),
@@ -60,7 +68,18 @@ fn report(text: &str, records: Records, points: Vec<(f64, f64)>) -> Report {
             content: vec![
                 Content::Table(pivot(text, &records.records)),
                 Content::Bars(bars),
-                Content::Lines(lines),
+                Content::Lines(lines.clone()),
+                Content::Intervals(IntervalPlot {
+                    lines,
+                    intervals: vec![intervals],
+                }),
+                Content::Heat(HeatPlot {
+                    title: owned(),
+                    x: names.clone(),
+                    y: names,
+                    unit: owned(),
+                    values: vec![values.clone(), values],
+                }),
             ],
         }],
         method: Method {
@@ -69,6 +88,11 @@ fn report(text: &str, records: Records, points: Vec<(f64, f64)>) -> Report {
             notes: vec![owned()],
         },
         records,
+        downloads: vec![Download {
+            name: owned(),
+            media_type: "text/csv",
+            content: owned(),
+        }],
     }
 }
 

@@ -3,8 +3,11 @@
 use midspan_lab::{Case, CaseKind, Purpose, flow_records};
 use midspan_linux::namespace;
 use midspan_path::Path;
+use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Record, Records};
-use midspan_report::stdout_width;
+use midspan_report::{
+    BarPlot, Content, Download, Fact, Method, Report, Section, Table, stdout_width,
+};
 use midspan_reproduce::comparison::{Comparison, table};
 use miette::IntoDiagnostic;
 
@@ -12,6 +15,7 @@ use super::Outcome;
 use super::choices::choose_flows;
 use super::lab::run_with_progress;
 use crate::commands::plan::load;
+use crate::files;
 use crate::plan_arguments::CompareOptions;
 use crate::printing;
 
@@ -36,15 +40,56 @@ pub fn compare(options: &CompareOptions) -> Outcome {
             );
         }
     }
+    let records = Records {
+        records: rows.iter().flat_map(|row| row.records(&path)).collect(),
+    };
+    let table = table(&path, &rows);
     if options.output.json {
-        let records = Records {
-            records: rows.iter().flat_map(|row| row.records(&path)).collect(),
-        };
         printing::line(records.to_json());
     } else {
-        printing::text(table(&path, &rows).to_text(stdout_width()));
+        printing::text(table.to_text(stdout_width()));
+    }
+    if let Some(file) = &options.html {
+        files::write_report(page(&path, table, records, options.repetitions), file)?;
     }
     Ok(valid)
+}
+
+/// The page: a chart for each quantity, then the table.
+fn page(path: &Path, table: Table, records: Records, repetitions: u32) -> Report {
+    let charts = [&COMPLETION_TIME, &GOODPUT].map(|quantity| {
+        BarPlot::from_records(&quantity.name, &quantity.name, &records.records, |record| {
+            Some((record.case.clone(), record.by.name().to_owned()))
+        })
+    });
+    let charts = charts.into_iter().filter(|chart| !chart.groups.is_empty());
+    Report {
+        title: format!("Analysis, simulation and lab on the path \"{}\"", path.name),
+        command: printing::command_line(),
+        sections: vec![Section {
+            heading: "Side by side".to_owned(),
+            text: "Medians of the repetitions, with the least and the greatest.".to_owned(),
+            content: charts
+                .map(Content::Bars)
+                .chain([Content::Table(table)])
+                .collect(),
+        }],
+        method: Method {
+            facts: vec![
+                Fact::new("path", &path.name),
+                Fact::new("seed of the first repetition", path.seed),
+                Fact::new("repetitions", repetitions),
+            ],
+            ..Method::default()
+        },
+        records,
+        downloads: path
+            .to_text()
+            .map(Download::path_file)
+            .into_iter()
+            .collect(),
+        ..Report::default()
+    }
 }
 
 /// The lab's results, and whether every run was valid.

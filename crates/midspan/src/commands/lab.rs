@@ -101,8 +101,7 @@ fn show(
 
 /// Writes the report of a lab run.
 pub fn write_report(presentation: &Presentation<'_>, file: &FilePath) -> miette::Result<()> {
-    let page = presentation.report().to_html().into_diagnostic()?;
-    files::write_and_tell("report", file, page)
+    files::write_report(presentation.report(), file)
 }
 
 /// Measures the cases of a path, and shows the progress.

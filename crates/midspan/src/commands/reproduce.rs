@@ -65,7 +65,7 @@ fn show(
     }
     if let Some(file) = &options.html {
         let report = report(paper, records, figures, options.lab).into_diagnostic()?;
-        files::write_and_tell("report", file, report.to_html().into_diagnostic()?)?;
+        files::write_report(report, file)?;
     }
     Ok(())
 }

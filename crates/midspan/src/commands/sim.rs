@@ -1,5 +1,6 @@
 //! `midspan sim PATH`: flows in virtual time, one point or a sweep, optionally with traces.
 
+mod page;
 mod rows;
 mod traces;
 
@@ -14,6 +15,7 @@ use midspan_sweep::{Execution, Part, Plan, RUNS, Row, Shard, Status, Step, Store
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
+use self::page::Page;
 use super::Outcome;
 use super::choices::{cores, interruption, overrides, sweeps};
 use crate::lab_arguments::SimOptions;
@@ -33,7 +35,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
     let path = plan.path()?;
     let title = format!("Simulated flows over the path \"{}\"", path.name);
     if !options.traces() {
-        return sweep(&plan, &path.name, &title, options);
+        return sweep(&plan, &path, &title, options);
     }
     if !plan.sweeps.is_empty() || plan.repetitions > 1 {
         return Err(miette!(
@@ -53,7 +55,7 @@ pub fn sim(options: &SimOptions) -> Outcome {
 
 /// Runs all points. CSV and JSON are printed point by point; the table needs all points, so the
 /// points of a sweep are printed on standard error meanwhile.
-fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome {
+fn sweep(plan: &Plan, path: &midspan_path::Path, title: &str, options: &SimOptions) -> Outcome {
     let mut store: Store<StoredRun> = match &options.state {
         Some(name) => Store::open(name, RUNS).into_diagnostic()?,
         None => Store::in_memory(RUNS),
@@ -70,15 +72,21 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     let interrupted = interruption()?;
     let mut output: Box<dyn rows::Output> = match (options.csv, options.output.json) {
         _ if options.shard.is_some() => Box::new(rows::Nothing),
-        (true, _) => Box::new(rows::Csv::begin(plan, options.each_run)?),
-        (_, true) => Box::new(rows::Json::begin(plan, path, options.each_run)),
+        (true, _) if options.each_run => Box::new(rows::RunCsv::begin(plan)?),
+        (true, _) => Box::new(rows::Csv::begin(plan)?),
+        (_, true) => Box::new(rows::Json::begin(plan, &path.name, options.each_run)),
         (false, false) if options.each_run => {
             return Err(miette!(
                 "--each-run has no table: add --csv or --json, or leave it out"
             ));
         }
-        (false, false) => Box::new(rows::Text::begin(path)),
+        (false, false) => Box::new(rows::Text::begin(&path.name)),
     };
+    let mut page = options
+        .html
+        .is_some()
+        .then(|| Page::begin(plan))
+        .transpose()?;
     let is_watched = !plan.sweeps.is_empty() && output.is_table();
     let bar = Bar::new(runs.left as u64);
     let (mut done, mut failed_to_print) = (0, Ok(()));
@@ -95,6 +103,9 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
                         .for_each(|line| bar.say(&line));
                 }
                 failed_to_print = output.add(plan, new, runs);
+                if let (Some(page), Ok(())) = (&mut page, &failed_to_print) {
+                    failed_to_print = page.add(runs);
+                }
             }
         }
         if interrupted.load(Ordering::Relaxed) || failed_to_print.is_err() {
@@ -121,6 +132,9 @@ fn sweep(plan: &Plan, path: &str, title: &str, options: &SimOptions) -> Outcome 
     // One point without a result is an error, and no table.
     if !(is_nothing && plan.sweeps.is_empty() && output.is_table()) {
         output.end(title);
+    }
+    if let (Some(page), Some(file), false) = (page, &options.html, is_nothing) {
+        page.write(plan, path, title, &all, file)?;
     }
     if interrupted.load(Ordering::Relaxed) && done < runs.left {
         printing::warning(format_args!(

@@ -2,8 +2,9 @@
 
 use midspan_records::{By, Record, Records};
 use midspan_report::{
-    Axis, BarPlot, Content, DirectionPicture, Fact, LinePlot, LinkPicture, Method, NodeKind,
-    NodePicture, PathPicture, Report, Section, Series, Validity, pivot,
+    Axis, BarPlot, Categories, Content, DirectionPicture, Download, Fact, HeatPlot, Interval,
+    IntervalPlot, LinePlot, LinkPicture, Method, NodeKind, NodePicture, PathPicture, Report,
+    Section, Series, Validity, pivot,
 };
 use midspan_units::{Probability, TimeSpan};
 
@@ -117,6 +118,48 @@ fn lines() -> LinePlot {
     }
 }
 
+fn by_loss() -> IntervalPlot {
+    let points = vec![(0.001, 9e6), (0.01, 4e6), (0.1, 0.5e6)];
+    let intervals = points.iter().map(|&(x, y)| Interval {
+        x,
+        low: 0.8 * y,
+        high: 1.2 * y,
+    });
+    IntervalPlot {
+        intervals: vec![intervals.collect()],
+        lines: LinePlot {
+            title: "Goodput by loss".to_owned(),
+            x: Axis::new("loss", "share").on_a_logarithmic_scale(),
+            y: Axis::new("goodput", "bit/s"),
+            series: vec![Series {
+                name: "through midspan".to_owned(),
+                points,
+            }],
+        },
+    }
+}
+
+fn by_loss_and_delay() -> HeatPlot {
+    let names = |names: [&str; 3]| names.map(str::to_owned).to_vec();
+    HeatPlot {
+        title: "Completion time by loss and delay".to_owned(),
+        x: Categories {
+            label: "loss".to_owned(),
+            names: names(["0.1 %", "1 %", "10 %"]),
+        },
+        y: Categories {
+            label: "delay".to_owned(),
+            names: names(["10 ms", "100 ms", "300 ms"]),
+        },
+        unit: "s".to_owned(),
+        values: vec![
+            vec![Some(0.9), Some(1.2), Some(4.5)],
+            vec![Some(2.1), Some(3.4), Some(22.0)],
+            vec![Some(4.8), Some(8.3), None],
+        ],
+    }
+}
+
 /// The whole report.
 pub fn report() -> Report {
     let records = records();
@@ -146,6 +189,14 @@ pub fn report() -> Report {
                 text: String::new(),
                 content: vec![Content::Lines(lines())],
             },
+            Section {
+                heading: "By loss and delay".to_owned(),
+                text: String::new(),
+                content: vec![
+                    Content::Intervals(by_loss()),
+                    Content::Heat(by_loss_and_delay()),
+                ],
+            },
         ],
         method: Method {
             validity: Validity::Valid,
@@ -157,5 +208,10 @@ pub fn report() -> Report {
             notes: vec!["These numbers were made up to show the layout.".to_owned()],
         },
         records,
+        downloads: vec![Download {
+            name: "runs.csv".to_owned(),
+            media_type: "text/csv",
+            content: "size,seconds\n10 MB,8.25\n".to_owned(),
+        }],
     }
 }

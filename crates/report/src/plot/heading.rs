@@ -68,11 +68,17 @@ impl Heading {
         }
     }
 
+    /// Draws the title alone.
+    pub fn draw_title(&self, canvas: &Canvas) -> Result<(), Error> {
+        if self.title.is_empty() {
+            return Ok(());
+        }
+        canvas.text(&self.title, (MARGIN, 22), &Lettering::title())
+    }
+
     /// Draws both, with `sample` before each name.
     pub fn draw(&self, canvas: &Canvas, sample: Sample) -> Result<(), Error> {
-        if !self.title.is_empty() {
-            canvas.text(&self.title, (MARGIN, 22), &Lettering::title())?;
-        }
+        self.draw_title(canvas)?;
         for Name { text, series, at } in &self.names {
             draw_sample(canvas, sample, *series, *at)?;
             let beside = (at.0 + SAMPLE, at.1);

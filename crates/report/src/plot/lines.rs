@@ -24,6 +24,18 @@ pub struct Series {
     pub points: Vec<(f64, f64)>,
 }
 
+/// The interval at one point of a line, in the axes' units. It is not drawn unless all three numbers
+/// are finite.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The position on the horizontal axis.
+    pub x: f64,
+    /// The lower end.
+    pub low: f64,
+    /// The upper end.
+    pub high: f64,
+}
+
 /// A chart of lines, such as bytes received over time.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinePlot {
@@ -43,17 +55,7 @@ impl LinePlot {
     /// # Errors
     /// If the drawing library fails, which no data should cause.
     pub fn to_svg(&self) -> Result<String, Error> {
-        let layout = Layout::new(self);
-        let mut svg = String::new();
-        let canvas = Canvas::new(&mut svg, &self.title, layout.height())?;
-        layout.heading.draw(&canvas, Sample::Line)?;
-        layout.draw_vertical_axis(&canvas)?;
-        layout.draw_horizontal_axis(&canvas)?;
-        for (index, series) in self.series.iter().take(MOST_SERIES).enumerate() {
-            layout.draw_series(&canvas, index, series)?;
-        }
-        canvas.finish()?;
-        Ok(svg)
+        to_svg(self, &[])
     }
 
     fn coordinates(&self, pick: fn(&(f64, f64)) -> f64) -> Vec<f64> {
@@ -62,6 +64,26 @@ impl LinePlot {
             .flat_map(|series| series.points.iter().map(pick))
             .collect()
     }
+}
+
+/// The chart of `plot`, with the intervals of each of its lines.
+pub(super) fn to_svg(plot: &LinePlot, intervals: &[Vec<Interval>]) -> Result<String, Error> {
+    let layout = Layout::new(plot, intervals);
+    let mut svg = String::new();
+    let canvas = Canvas::new(&mut svg, &plot.title, layout.height())?;
+    layout.heading.draw(&canvas, Sample::Line)?;
+    layout.draw_vertical_axis(&canvas)?;
+    layout.draw_horizontal_axis(&canvas)?;
+    for (index, own) in intervals.iter().take(MOST_SERIES).enumerate() {
+        for interval in own {
+            layout.draw_interval(&canvas, index, *interval)?;
+        }
+    }
+    for (index, series) in plot.series.iter().take(MOST_SERIES).enumerate() {
+        layout.draw_series(&canvas, index, series)?;
+    }
+    canvas.finish()?;
+    Ok(svg)
 }
 
 /// The positions of all parts, in pixels.
@@ -77,11 +99,14 @@ struct Layout<'a> {
 }
 
 impl<'a> Layout<'a> {
-    fn new(plot: &'a LinePlot) -> Self {
+    fn new(plot: &'a LinePlot, intervals: &[Vec<Interval>]) -> Self {
         let names = plot.series.iter().map(|series| series.name.as_str());
         let heading = Heading::new(&plot.title, names.take(MOST_SERIES));
         let x = Range::new(&plot.x, &plot.coordinates(|point| point.0));
-        let y = Range::new(&plot.y, &plot.coordinates(|point| point.1));
+        let mut heights = plot.coordinates(|point| point.1);
+        let ends = intervals.iter().take(MOST_SERIES).flatten();
+        heights.extend(ends.flat_map(|interval| [interval.low, interval.high]));
+        let y = Range::new(&plot.y, &heights);
         let labels = y.ticks().iter();
         let widths = labels.map(|tick| estimated_width(&tick.label, TEXT));
         let widest = to_pixels(widths.fold(0.0, f64::max).min(160.0));
@@ -150,6 +175,20 @@ impl<'a> Layout<'a> {
             let text = format!("not drawn: {left_out} more series");
             let at = (self.left, self.bottom + 37);
             canvas.text(&text, at, &Lettering::faint(Anchor::Start))?;
+        }
+        Ok(())
+    }
+
+    /// A vertical line with short horizontal ends.
+    fn draw_interval(&self, canvas: &Canvas, index: usize, at: Interval) -> Result<(), Error> {
+        if ![at.x, at.low, at.high].iter().all(|end| end.is_finite()) {
+            return Ok(());
+        }
+        let colour = palette::series(index);
+        let ends = [at.low, at.high].map(|y| self.pixel((at.x, y)));
+        canvas.line(&ends, colour, Stroke::Solid, 1)?;
+        for (x, y) in ends {
+            canvas.line(&[(x - 4, y), (x + 4, y)], colour, Stroke::Solid, 1)?;
         }
         Ok(())
     }

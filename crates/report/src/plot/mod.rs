@@ -4,12 +4,16 @@ mod axis;
 mod bars;
 mod canvas;
 mod heading;
+mod heat;
+mod intervals;
 mod lines;
 pub(crate) mod palette;
 
 pub use axis::Axis;
 pub use bars::{Bar, BarPlot, BarSeries};
-pub use lines::{LinePlot, Series};
+pub use heat::{Categories, HeatPlot};
+pub use intervals::IntervalPlot;
+pub use lines::{Interval, LinePlot, Series};
 
 /// Width of every picture in pixels; SVG can be scaled.
 pub(crate) const WIDTH: i32 = 800;

@@ -42,6 +42,17 @@ pub(crate) const SERIES: [Colour; 7] = [
     colour((0x55, 0x5d, 0x66), (0x9a, 0xa3, 0xad)),
 ];
 
+/// The shades of a heat map, from the least to the largest value; text is readable on each of them.
+pub(crate) const SHADES: [Colour; 7] = [
+    colour((0xf1, 0xf6, 0xfb), (0x20, 0x28, 0x31)),
+    colour((0xdf, 0xec, 0xf6), (0x20, 0x31, 0x40)),
+    colour((0xcc, 0xe1, 0xf1), (0x20, 0x3a, 0x50)),
+    colour((0xb8, 0xd6, 0xec), (0x20, 0x43, 0x60)),
+    colour((0xa3, 0xca, 0xe7), (0x1f, 0x4c, 0x70)),
+    colour((0x8d, 0xbe, 0xe2), (0x1e, 0x55, 0x80)),
+    colour((0x76, 0xb2, 0xdd), (0x1d, 0x5e, 0x91)),
+];
+
 /// The colour of series `index`, counted from 0; the colours repeat after seven.
 pub(crate) fn series(index: usize) -> Colour {
     SERIES[index % SERIES.len()]
@@ -63,7 +74,7 @@ fn hex((red, green, blue): Rgb) -> String {
 pub(crate) fn dark_rules() -> String {
     let drawing = [GROUND, INK, FAINT, GRID, BOX, ACCENT_BOX];
     let mut rules = String::new();
-    for Colour { light, dark } in drawing.into_iter().chain(SERIES) {
+    for Colour { light, dark } in drawing.into_iter().chain(SERIES).chain(SHADES) {
         let (light, dark) = (hex(light), hex(dark));
         for attribute in ["fill", "stroke"] {
             let rule = format!("figure svg [{attribute}=\"{light}\"]{{{attribute}:{dark}}}\n");
@@ -101,6 +112,10 @@ mod tests {
                 assert!(contrast(text.light, ground.light) >= 4.5);
                 assert!(contrast(text.dark, ground.dark) >= 4.5);
             }
+        }
+        for shade in SHADES {
+            assert!(contrast(INK.light, shade.light) >= 4.5, "{shade:?}");
+            assert!(contrast(INK.dark, shade.dark) >= 4.5, "{shade:?}");
         }
     }
 

@@ -497,16 +497,16 @@ fn one_at_a_time() {
 #[kernel_test]
 fn two_interfaces() {
     let network = Network::new();
-    network.ip("link add second type dummy");
+    network.ip("link add second type veth peer name third");
     network.ip("link set dev second up");
     let second = Launch::this_program("thin")
         .args(["second", "ace", "alone"])
         .inside(&network.client);
     let mut second = second.start().unwrap();
     let mut line = String::new();
-    BufReader::new(second.take_output().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    // Kept until the end: the program prints reports.
+    let mut reports = BufReader::new(second.take_output().unwrap());
+    reports.read_line(&mut line).unwrap();
     assert_eq!(line, "thinning ACKs on second\n", "{}", second.log());
     let thin = Thin::start(&network, "ace");
     let server = network.serve(1);

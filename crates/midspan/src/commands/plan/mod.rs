@@ -114,7 +114,7 @@ fn whole(options: &PlanPathOptions) -> Outcome {
             records,
             ..Report::default()
         };
-        write(file, &report.to_html().into_diagnostic()?)?;
+        files::write_report(report, file)?;
     }
     Ok(true)
 }

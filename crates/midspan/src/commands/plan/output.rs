@@ -23,7 +23,7 @@ pub fn write_plot(
         write(file, &plot.to_svg().into_diagnostic()?)?;
     }
     if let Some(file) = &options.html {
-        write(file, &report().to_html().into_diagnostic()?)?;
+        files::write_report(report(), file)?;
     }
     Ok(())
 }

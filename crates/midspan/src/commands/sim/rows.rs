@@ -35,7 +35,7 @@ fn name(plan: &Plan, row: &Row) -> String {
 
 /// One quantity at one point: the mean over the repetitions with its 95 % interval. A point without
 /// a result has no number as its value.
-fn record(path: &str, plan: &Plan, row: &Row) -> Record {
+pub fn record(path: &str, plan: &Plan, row: &Row) -> Record {
     let mean = statistics::mean(&row.values);
     let value = mean.map_or(f64::NAN, |mean| mean.value);
     let record = Record::of(path, &name(plan, row), row.quantity, By::Simulation, value);
@@ -92,60 +92,100 @@ fn point_cells(numbers: &NumberColumns, point: &[String]) -> Vec<String> {
     point.iter().cloned().chain(numbers).collect()
 }
 
-/// One line for each quantity at each point, or of each run.
+/// One line for each quantity of each run.
+pub struct RunText {
+    numbers: NumberColumns,
+    text: String,
+}
+
+impl RunText {
+    /// The heading.
+    pub fn begin(plan: &Plan) -> miette::Result<Self> {
+        let numbers = number_columns(plan);
+        let columns = [
+            "flow", "case", "seed", "quantity", "unit", "value", "status", "reason", "commit",
+        ];
+        let text = lines([heading(plan, &numbers, &columns)])?;
+        Ok(Self { numbers, text })
+    }
+
+    /// Adds the runs of a point.
+    pub fn add(&mut self, runs: &[RunRow]) -> miette::Result<()> {
+        let added = lines(runs.iter().flat_map(each_run).map(|run| {
+            let value = run
+                .value
+                .map_or_else(String::new, |value| value.to_string());
+            let cells = [
+                run.flow.to_owned(),
+                run.case.to_owned(),
+                run.seed.to_string(),
+                run.quantity.to_owned(),
+                run.unit.to_owned(),
+                value,
+                run.status.to_owned(),
+                run.reason.unwrap_or_default().to_owned(),
+                run.commit.to_owned(),
+            ];
+            let point = point_cells(&self.numbers, run.values);
+            point.into_iter().chain(cells).collect()
+        }))?;
+        self.text.push_str(&added);
+        Ok(())
+    }
+
+    /// The lines so far.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The lines so far, which are forgotten here.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+}
+
+/// Prints one line for each quantity of each run.
+pub struct RunCsv(RunText);
+
+impl RunCsv {
+    /// Prints the heading.
+    pub fn begin(plan: &Plan) -> miette::Result<Self> {
+        let mut runs = RunText::begin(plan)?;
+        printing::text(runs.take());
+        Ok(Self(runs))
+    }
+}
+
+impl Output for RunCsv {
+    fn add(&mut self, _: &Plan, _: &[Row], runs: &[RunRow]) -> miette::Result<()> {
+        self.0.add(runs)?;
+        printing::text(self.0.take());
+        Ok(())
+    }
+
+    fn end(&mut self, _: &str) {}
+}
+
+/// One line for each quantity at each point.
 pub struct Csv {
-    each_run: bool,
     numbers: NumberColumns,
 }
 
 impl Csv {
     /// Prints the heading.
-    pub fn begin(plan: &Plan, each_run: bool) -> miette::Result<Self> {
-        let columns: &[&str] = if each_run {
-            &[
-                "flow", "case", "seed", "quantity", "unit", "value", "status", "reason", "commit",
-            ]
-        } else {
-            &[
-                "flow", "case", "quantity", "unit", "mean", "low", "high", "runs", "status",
-                "reason",
-            ]
-        };
-        let keys = plan.sweeps.iter().map(|sweep| sweep.key());
+    pub fn begin(plan: &Plan) -> miette::Result<Self> {
         let numbers = number_columns(plan);
-        let columns = columns.iter().copied().map(str::to_owned);
-        print([keys
-            .map(str::to_owned)
-            .chain(numbers.iter().flatten().cloned())
-            .chain(columns)
-            .collect()])?;
-        Ok(Self { each_run, numbers })
+        let columns = [
+            "flow", "case", "quantity", "unit", "mean", "low", "high", "runs", "status", "reason",
+        ];
+        printing::text(lines([heading(plan, &numbers, &columns)])?);
+        Ok(Self { numbers })
     }
 }
 
 impl Output for Csv {
-    fn add(&mut self, _: &Plan, rows: &[Row], runs: &[RunRow]) -> miette::Result<()> {
-        if self.each_run {
-            return print(runs.iter().flat_map(each_run).map(|run| {
-                let value = run
-                    .value
-                    .map_or_else(String::new, |value| value.to_string());
-                let cells = [
-                    run.flow.to_owned(),
-                    run.case.to_owned(),
-                    run.seed.to_string(),
-                    run.quantity.to_owned(),
-                    run.unit.to_owned(),
-                    value,
-                    run.status.to_owned(),
-                    run.reason.unwrap_or_default().to_owned(),
-                    run.commit.to_owned(),
-                ];
-                let point = point_cells(&self.numbers, run.values);
-                point.into_iter().chain(cells).collect()
-            }));
-        }
-        print(rows.iter().map(|row| {
+    fn add(&mut self, _: &Plan, rows: &[Row], _: &[RunRow]) -> miette::Result<()> {
+        printing::text(lines(rows.iter().map(|row| {
             let mean = statistics::mean(&row.values);
             let interval = mean.and_then(|mean| mean.interval());
             let end = |end: Option<f64>| end.map_or_else(String::new, |end| end.to_string());
@@ -163,10 +203,19 @@ impl Output for Csv {
             ];
             let point = point_cells(&self.numbers, &row.point);
             point.into_iter().chain(cells).collect()
-        }))
+        }))?);
+        Ok(())
     }
 
     fn end(&mut self, _: &str) {}
+}
+
+/// The columns of the swept keys, as typed and as numbers, before `columns`.
+fn heading(plan: &Plan, numbers: &NumberColumns, columns: &[&str]) -> Vec<String> {
+    let keys = plan.sweeps.iter().map(|sweep| sweep.key().to_owned());
+    keys.chain(numbers.iter().flatten().cloned())
+        .chain(columns.iter().copied().map(str::to_owned))
+        .collect()
 }
 
 /// One quantity of one flow of one run, or the reason why the flow has none.
@@ -218,18 +267,17 @@ fn each_run(run: &RunRow) -> Vec<RunLine<'_>> {
     }
 }
 
-/// Prints lines of comma-separated values.
-fn print(lines: impl IntoIterator<Item = Vec<String>>) -> miette::Result<()> {
+/// Lines of comma-separated values.
+fn lines(cells: impl IntoIterator<Item = Vec<String>>) -> miette::Result<String> {
     let mut table = csv::Writer::from_writer(Vec::new());
-    for line in lines {
+    for line in cells {
         table.write_record(&line).into_diagnostic()?;
     }
     let text = table
         .into_inner()
         .map_err(|error| error.into_error())
         .into_diagnostic()?;
-    printing::text(String::from_utf8_lossy(&text));
-    Ok(())
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// One object, with a line for each quantity at each point.

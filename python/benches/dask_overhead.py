@@ -20,10 +20,37 @@ import midspan as ms
 
 LIMIT = 1.25
 
+PATH = """
+[[host]]
+name = "client"
+[[proxy]]
+name = "gateway"
+[[host]]
+name = "server"
+[[link]]
+name = "access"
+between = ["client", "gateway"]
+rate = "20 Mbit/s"
+delay = "20 ms"
+loss = "0.1 %"
+[[link]]
+name = "backbone"
+between = ["gateway", "server"]
+rate = "1 Gbit/s"
+delay = "20 ms"
+[[flow]]
+name = "file"
+from = "client"
+to = "server"
+workload = "download"
+size = "SIZE MB"
+"""
+
 
 def sweep(runs, megabytes):
-    # Each repetition is two runs: without the proxies of the path, and with them.
-    return ms.Sweep("geo-clean", repetitions=runs // 2, flows=[f"{megabytes} MB"])
+    path = ms.Path.from_toml(PATH.replace("SIZE", str(megabytes)), "overhead")
+    # Each repetition is two runs: without the proxy, and with it.
+    return ms.Sweep(path, repetitions=runs // 2)
 
 
 def seconds(made, **how):

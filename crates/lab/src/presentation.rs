@@ -49,7 +49,6 @@ impl Presentation<'_> {
                 .map(Download::path_file)
                 .into_iter()
                 .collect(),
-            ..Report::default()
         }
     }
 

@@ -8,10 +8,11 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use midspan_report::Report;
 use miette::{Context, IntoDiagnostic, miette};
 use tempfile::{Builder, NamedTempFile};
 
-use crate::printing;
+use crate::{printing, provenance};
 
 /// Mode of a new file, before the umask.
 const MODE: u32 = 0o666;
@@ -99,9 +100,16 @@ pub fn write_and_tell(what: &str, file: &Path, content: impl AsRef<[u8]>) -> mie
 }
 
 /// Writes a page, with the facts about where its results come from, and prints its name.
-pub fn write_report(mut report: midspan_report::Report, file: &Path) -> miette::Result<()> {
-    report.method.facts.splice(0..0, crate::provenance::facts());
-    write_and_tell("report", file, report.to_html().into_diagnostic()?)
+pub fn write_report(report: Report, file: &Path) -> miette::Result<()> {
+    let page = with_provenance(report).to_html().into_diagnostic()?;
+    write_and_tell("report", file, page)
+}
+
+/// The same page with the facts about where its results come from.
+#[must_use]
+pub fn with_provenance(mut report: Report) -> Report {
+    report.method.facts.splice(0..0, provenance::facts());
+    report
 }
 
 /// An error if `file` exists and `force` is false. Devices and pipes have nothing to lose.

@@ -58,7 +58,7 @@ pub enum LabPackage {
     /// Print a paper's figures next to the results of its equations and of the simulator
     #[command(
         after_help = "Examples:\n  midspan reproduce bhole\n  midspan reproduce shikama \"figure \
-                      10\" --quick --output-directory figures"
+                      10\" --quick --output-directory figures\n  midspan reproduce --all --bundle figures"
     )]
     Reproduce(ReproduceOptions),
     /// Compute what a proxy would gain on a path, where to put it, and how to set it
@@ -330,10 +330,18 @@ impl From<Kind> for TraceKind {
 #[derive(Debug, Args)]
 pub struct ReproduceOptions {
     /// The paper, by its short name
-    pub paper: PaperName,
+    #[arg(required_unless_present = "all")]
+    pub paper: Option<PaperName>,
     /// Only this table or figure, such as "figure 10"
     #[arg(value_name = "ITEM")]
     pub item: Option<String>,
+    /// All papers
+    #[arg(long, conflicts_with = "paper", requires = "bundle")]
+    pub all: bool,
+    /// Write a new folder with the data and the plot of every figure, the environment, and a page with
+    /// the papers' claims next to the results
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["item", "lab", "html", "output_directory"])]
+    pub bundle: Option<PathBuf>,
     /// Shorter simulations and fewer repetitions than the paper's; in the lab, a few points
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,

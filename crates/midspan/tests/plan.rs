@@ -270,3 +270,39 @@ fn a_paper_can_be_drawn() {
     let page = std::fs::read_to_string(&file).unwrap();
     assert!(page.contains("<svg"), "the figure is drawn");
 }
+
+/// The folder has each figure as numbers and as a picture; a folder with something in it is left as it is.
+#[test]
+fn the_figures_of_a_paper_fill_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let bundle = folder.path().join("figures");
+    let name = bundle.to_str().unwrap();
+    let made = midspan(&["reproduce", "bhole", "--quick", "--bundle", name]);
+    let errors = String::from_utf8_lossy(&made.stderr);
+    assert!(made.status.success(), "{errors}");
+    let read = |file: &str| std::fs::read_to_string(bundle.join(file)).unwrap();
+    let page = read("index.html");
+    assert!(page.contains("midspan reproduce bhole --quick") && page.contains("records.json"));
+    let environment: serde_json::Value = serde_json::from_str(&read("environment.json")).unwrap();
+    assert!(environment["Midspan"].is_string() && environment["kernel"].is_string());
+    let figures = std::fs::read_dir(bundle.join("bhole")).unwrap();
+    let figures: Vec<String> = figures
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let drawn: Vec<&str> = figures
+        .iter()
+        .filter_map(|name| name.strip_suffix(".svg"))
+        .collect();
+    assert!(drawn.len() >= 7, "{figures:?}");
+    for figure in drawn {
+        let points = read(&format!("bhole/{figure}.csv"));
+        assert!(
+            points.starts_with("line,") && points.lines().count() > 2,
+            "{points}"
+        );
+    }
+    let again = error(&["reproduce", "bhole", "--bundle", name]);
+    assert!(again.contains("is not empty"), "{again}");
+    let alone = error(&["reproduce", "--all"]);
+    assert!(alone.contains("--bundle"), "{alone}");
+}

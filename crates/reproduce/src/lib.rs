@@ -26,7 +26,7 @@ mod tam;
 pub use curves::{Curves, curves};
 pub use error::Error;
 pub use paper::Paper;
-pub use presentation::{report, table};
+pub use presentation::{curve_figures, report, table};
 pub use simulated::{Effort, FigurePlot, Simulated};
 
 use midspan_model::papers::Figure as Printed;

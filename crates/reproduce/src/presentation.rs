@@ -21,21 +21,8 @@ pub fn report(
         plot.title = format!("{}: {}", figure.item, plot.title);
         content.push(Content::Lines(plot));
     }
-    for curves in curves(paper)? {
-        content.push(Content::Lines(LinePlot {
-            title: curves.title,
-            x: Axis::new(curves.x.0, curves.x.1),
-            y: Axis::new(curves.y.0, curves.y.1),
-            series: curves
-                .lines
-                .into_iter()
-                .map(|line| Series {
-                    name: line.name,
-                    points: line.points,
-                })
-                .collect(),
-        }));
-    }
+    let computed = curve_figures(paper)?.into_iter();
+    content.extend(computed.map(|figure| Content::Lines(figure.plot)));
     Ok(Report {
         title: title(paper),
         command: format!(
@@ -51,6 +38,27 @@ pub fn report(
         records: records.clone(),
         ..Report::default()
     })
+}
+
+/// The figures of the analysis.
+///
+/// # Errors
+/// Those of [`curves`].
+pub fn curve_figures(paper: Paper) -> Result<Vec<FigurePlot>, Error> {
+    let figures = curves(paper)?.into_iter().map(|curves| {
+        let lines = curves.lines.into_iter().map(|line| Series {
+            name: line.name,
+            points: line.points,
+        });
+        let plot = LinePlot {
+            title: curves.title,
+            x: Axis::new(curves.x.0, curves.x.1),
+            y: Axis::new(curves.y.0, curves.y.1),
+            series: lines.collect(),
+        };
+        FigurePlot::new(curves.item, plot)
+    });
+    Ok(figures.collect())
 }
 
 /// Each number next to the paper's. If `lab` is one of the sources, a column shows the source of

@@ -90,7 +90,7 @@ impl Override {
             let Ok(text) = toml::to_string(&changed) else {
                 continue;
             };
-            let changed = Source::new(source.name(), text);
+            let changed = source.with_text(text);
             match read(&changed) {
                 Ok(result) => return Ok((changed, result)),
                 Err(error) => refused = refused.or(Some(error)),

@@ -15,6 +15,8 @@ pub const SIZE_LIMIT: usize = 1 << 20;
 pub struct Source {
     name: Arc<str>,
     text: Arc<str>,
+    /// The folder of the file; `None` for a text that is not from a file.
+    folder: Option<Arc<Path>>,
 }
 
 impl Source {
@@ -24,6 +26,7 @@ impl Source {
         Self {
             name: name.into(),
             text: text.into(),
+            folder: None,
         }
     }
 
@@ -32,17 +35,50 @@ impl Source {
     /// # Errors
     /// The file cannot be read, is larger than [`SIZE_LIMIT`] or is not UTF-8.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, LoadError> {
-        let path = path.as_ref();
+        Self::load_bounded(path.as_ref(), SIZE_LIMIT)
+    }
+
+    /// Reads a file that this text names: `file` is relative to the folder of this text's file, or
+    /// absolute. It has at most `limit` bytes.
+    ///
+    /// Only a text that was read from a file can name other files. A built-in text, or a text from
+    /// the network, cannot.
+    ///
+    /// # Errors
+    /// This text is not from a file; or the other file is no regular file, cannot be read, is
+    /// larger than `limit` or is not UTF-8.
+    pub fn load_other(&self, file: &str, limit: usize) -> Result<Self, LoadError> {
+        let Some(folder) = &self.folder else {
+            return Err(LoadError::NotFromFile {
+                name: file.to_owned(),
+                text: self.name.to_string(),
+            });
+        };
+        let path = folder.join(file);
         let name = path.display().to_string();
-        let bytes = match read_bounded(path) {
+        // Opening a FIFO would wait for its other end, and a device may have no end.
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => Self::load_bounded(&path, limit),
+            Ok(_) => Err(LoadError::NotAFile { name }),
+            Err(source) => Err(LoadError::Unreadable { name, source }),
+        }
+    }
+
+    fn load_bounded(path: &Path, limit: usize) -> Result<Self, LoadError> {
+        let name = path.display().to_string();
+        let bytes = match read_bounded(path, limit) {
             Ok(bytes) => bytes,
             Err(source) => return Err(LoadError::Unreadable { name, source }),
         };
-        if bytes.len() > SIZE_LIMIT {
-            return Err(LoadError::TooLarge { name });
+        if bytes.len() > limit {
+            let mebibytes = limit >> 20;
+            return Err(LoadError::TooLarge { name, mebibytes });
         }
         match String::from_utf8(bytes) {
-            Ok(text) => Ok(Self::new(name, text)),
+            Ok(text) => Ok(Self {
+                folder: path.parent().map(Arc::from),
+                ..Self::new(name, text)
+            }),
             Err(error) => {
                 let valid = error.utf8_error().valid_up_to();
                 let line = 1 + error.as_bytes()[..valid]
@@ -51,6 +87,15 @@ impl Source {
                     .count();
                 Err(LoadError::NotUtf8 { name, line })
             }
+        }
+    }
+
+    /// Another text in place of this one: with the same name, from the same file.
+    #[must_use]
+    pub fn with_text(&self, text: impl Into<Arc<str>>) -> Self {
+        Self {
+            text: text.into(),
+            ..self.clone()
         }
     }
 
@@ -80,10 +125,10 @@ impl Source {
 }
 
 /// One byte more than the limit is enough to know that a file is too large.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+fn read_bounded(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let limit = u64::try_from(SIZE_LIMIT).unwrap_or(u64::MAX);
-    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(path)?.take(most).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -98,11 +143,29 @@ pub enum LoadError {
         /// The system's error.
         source: io::Error,
     },
-    /// It is larger than [`SIZE_LIMIT`].
-    #[error("{name} is larger than 1 MiB: is it the right file?")]
+    /// It is too large.
+    #[error("{name} is larger than {mebibytes} MiB: is it the right file?")]
     TooLarge {
         /// The file, as the user gave it.
         name: String,
+        /// The limit in MiB.
+        mebibytes: usize,
+    },
+    /// It is a folder, a device or something else without a fixed content.
+    #[error("{name} is no regular file: is it the right file?")]
+    NotAFile {
+        /// The file, as the user gave it.
+        name: String,
+    },
+    /// The text that names the file is not from a file itself.
+    #[error(
+        "cannot read {name}: only a text that was read from a file can name one, and {text} was not"
+    )]
+    NotFromFile {
+        /// The file that is named.
+        name: String,
+        /// The name of the text.
+        text: String,
     },
     /// It is not text.
     #[error("{name}:{line}: not UTF-8 text: is it the right file?")]

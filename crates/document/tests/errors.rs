@@ -184,6 +184,39 @@ fn a_file_that_is_no_text_is_refused() {
     assert_eq!(load::<File>(&path).unwrap().title.as_deref(), Some("a"));
 }
 
+#[test]
+fn a_file_names_others_in_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    std::fs::write(&path, "title = \"a\"").unwrap();
+    std::fs::write(folder.path().join("other"), "12345678").unwrap();
+    let source = Source::load(&path).unwrap();
+    let load = |file: &str, limit| source.load_other(file, limit);
+    assert_eq!(load("other", 8).unwrap().text(), "12345678");
+    // A changed text is from the same file.
+    let changed = source.with_text("title = \"b\"");
+    assert_eq!(
+        (changed.name(), changed.text()),
+        (source.name(), "title = \"b\"")
+    );
+    assert_eq!(changed.load_other("other", 8).unwrap().text(), "12345678");
+    let absolute = folder.path().join("other").display().to_string();
+    assert_eq!(load(&absolute, 8).unwrap().name(), absolute);
+
+    let error = |file: &str, limit| load(file, limit).unwrap_err().to_string();
+    assert!(error("other", 7).contains("is larger than 0 MiB"));
+    assert!(error("none", 8).starts_with("cannot read "));
+    assert!(error(".", 8).ends_with("is no regular file: is it the right file?"));
+    assert!(error("/dev/zero", 8).starts_with("/dev/zero is no regular file"));
+    assert_eq!(
+        Source::new("built-in", "")
+            .load_other("other", 8)
+            .unwrap_err()
+            .to_string(),
+        "cannot read other: only a text that was read from a file can name one, and built-in was not"
+    );
+}
+
 /// Words of the format: random combinations of them cover more cases than random characters.
 const WORDS: [&str; 26] = [
     "[[link]]",

@@ -1,6 +1,7 @@
 //! Files that an operator writes, and values for them.
 
 use midspan_document::{Located, Override, Source, Sweep};
+use midspan_link::RecordedTrace;
 use midspan_path::{Path, built_in};
 use miette::{GraphicalReportHandler, GraphicalTheme};
 
@@ -43,6 +44,27 @@ pub fn overrides(input: &[u8]) {
 }
 
 const MOST_OVERRIDES: usize = 4;
+
+/// The text of a recorded trace.
+pub fn recorded_trace(input: &[u8]) {
+    let Ok(text) = std::str::from_utf8(input) else {
+        return;
+    };
+    match RecordedTrace::parse(text) {
+        Ok(RecordedTrace::Opportunities(opportunities)) => {
+            assert!(opportunities.mean_rate().bits_per_second() > 0);
+        }
+        Ok(RecordedTrace::Changes(schedule)) => {
+            assert_eq!(schedule.check(), Ok(()));
+            assert!(!schedule.steps.is_empty());
+        }
+        Err(error) => {
+            // The place is in the text, and an error is short, however long the text is.
+            assert!(text.get(error.place.clone()).is_some(), "{error:?}");
+            assert!(error.problem.len() < 2048, "{error:?}");
+        }
+    }
+}
 
 /// The text of the proxy's configuration file.
 pub fn configuration(input: &[u8]) {

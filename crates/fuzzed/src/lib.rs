@@ -20,7 +20,7 @@ pub mod planted;
 mod table;
 
 pub use explicit::{http, http_answer, proxy_protocol, socks5};
-pub use files::{configuration, overrides, path_file};
+pub use files::{configuration, overrides, path_file, recorded_trace};
 pub use fragments::fragmenter;
 pub use measured::{iperf3, metrics, pcap, ping, ss};
 pub use midspan_gateway::fuzzing::route_messages;

@@ -3,8 +3,8 @@
 use crate::{
     configuration, control_socket, fragmenter, gate_packets, http, http_answer, iperf3, metrics,
     netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
-    process_messages, proxy_protocol, route_lists, route_messages, socks5, ss, thin_messages,
-    thin_packets, verdicts,
+    process_messages, proxy_protocol, recorded_trace, route_lists, route_messages, socks5, ss,
+    thin_messages, thin_packets, verdicts,
 };
 
 /// A fuzz target.
@@ -164,6 +164,7 @@ pub const TARGETS: &[Target] = &[
                 ],
             ),
             file("crates/path/src/file.rs"),
+            file("crates/path/src/link_table.rs"),
             file("crates/path/src/acknowledge.rs"),
             file("crates/path/src/resolve/mod.rs"),
             file("crates/path/src/resolve/cables.rs"),
@@ -181,6 +182,34 @@ pub const TARGETS: &[Target] = &[
         run: overrides,
         longest: 512,
         lines: &[file("crates/document/src/overrides.rs")],
+    },
+    Target {
+        name: "recorded_trace",
+        reads: "recorded traces of links",
+        run: recorded_trace,
+        longest: 1024,
+        lines: &[
+            functions(
+                "crates/link/src/recorded_trace/mod.rs",
+                &["parse", "place", "error", "trimmed", "cells", "lines"],
+            ),
+            functions(
+                "crates/link/src/recorded_trace/opportunities.rs",
+                &["new", "parse"],
+            ),
+            functions(
+                "crates/link/src/recorded_trace/table.rs",
+                &[
+                    "parse",
+                    "from_header",
+                    "row",
+                    "passes",
+                    "read",
+                    "value",
+                    "is_zero",
+                ],
+            ),
+        ],
     },
     Target {
         name: "configuration",

@@ -223,9 +223,12 @@ fn direction(link: &Link, direction: midspan_path::Direction) -> DirectionPictur
         }
         QueueLimit::Bytes(size) => size.to_string(),
     };
-    let changes = !configuration.schedule.steps.is_empty();
+    let changes = configuration.changes();
     DirectionPicture {
-        rate: configuration.state.rate,
+        rate: match configuration.opportunities() {
+            Some(opportunities) => Some(opportunities.mean_rate()),
+            None => configuration.state.rate,
+        },
         delay: configuration.mean_delay(),
         loss: configuration.mean_loss(PACKET),
         queue,

@@ -6,11 +6,12 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::ExitCode;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_document::Source;
 use midspan_lab::emulator::LinkReport;
 use midspan_lab::topology::Topology;
+use midspan_link::Counters;
 use midspan_path::{LinkIndex, NodeIndex, Path};
 use midspan_testbed::{KernelTests, kernel_test};
 
@@ -89,6 +90,110 @@ fn download(network: &Topology, bytes: usize) {
     assert!(received == content, "{} bytes received", received.len());
     drop(stream);
     server.join().unwrap();
+}
+
+/// Like [`network`], from a path file with a recorded trace next to it.
+fn replaying(trace: &str, link: &str) -> Topology {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("trace"), trace).unwrap();
+    let text = format!(
+        "[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
+         [[link]]\nname = \"link\"\nbetween = [\"client\", \"server\"]\n{link}\n"
+    );
+    let file = folder.path().join("path.toml");
+    std::fs::write(&file, text).unwrap();
+    let path = Path::load(file.to_str().unwrap()).unwrap();
+    Topology::build(&path).unwrap()
+}
+
+#[kernel_test]
+fn packets_leave_at_the_opportunities_of_a_recorded_trace() {
+    // Two opportunities, then none for 100 ms.
+    let network = replaying("100\n100\n", "up = { replay = \"trace\" }");
+    // Of 1,500 bytes, one leaves at an opportunity; of 752 with the framing of Mahimahi, two do.
+    for (payload, rounds) in [(1472, 15), (720, 8)] {
+        let start = Instant::now();
+        send(&network, &[payload; 30], &[payload; 30]);
+        // The first two or four may leave at once. A busy machine only delays packets.
+        let shortest = Duration::from_millis(100 * (rounds - 1) - 1);
+        assert!(start.elapsed() >= shortest, "{:?}", start.elapsed());
+    }
+    let up = report(&network).up.counters;
+    assert_eq!((up.handled.packets, up.delivered.packets), (60, 60));
+    // TCP, with data in the direction of the trace.
+    let network = replaying("5\n", "down = { replay = \"trace\", delay = \"1 ms\" }");
+    let start = Instant::now();
+    download(&network, 100_000);
+    // At least 67 full packets, one in 5 ms.
+    assert!(start.elapsed() >= Duration::from_millis(5 * 66));
+}
+
+#[kernel_test]
+fn a_table_changes_the_rate() {
+    let table = "time (s),rate (kbit/s),delay (ms)\n0,1200,10\n3600,1200,10\n";
+    let network = replaying(table, "up = { replay = \"trace\" }");
+    let start = Instant::now();
+    send(&network, &[1472; 30], &[1472; 30]);
+    // 10 ms for each packet.
+    assert!(start.elapsed() >= Duration::from_millis(309));
+}
+
+#[kernel_test]
+fn codel_drops_packets_of_a_standing_queue() {
+    let sizes = [1472; 400];
+    for method in ["codel", "fq_codel"] {
+        // 3 s of packets at once: they wait for far longer than 5 ms.
+        let link = format!("up = {{ rate = \"1600 kbit/s\", aqm = \"{method}\" }}");
+        let network = network("ipv4", &link);
+        let [client, server] = [CLIENT, SERVER].map(|node| socket(&network, node));
+        client.connect(server.local_addr().unwrap()).unwrap();
+        for size in sizes {
+            client.send(&vec![0; size]).unwrap();
+        }
+        let drained = |up: &Counters| up.handled.packets == 400 && up.held_packets() == 0;
+        let deadline = Instant::now() + PATIENCE;
+        while !drained(&report(&network).up.counters) {
+            assert!(
+                Instant::now() < deadline,
+                "{:?}",
+                report(&network).up.counters
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        let up = report(&network).up.counters;
+        assert!(
+            up.early.packets > 50 && up.queue_full.packets == 0,
+            "{method}: {up:?}"
+        );
+    }
+}
+
+#[kernel_test]
+fn some_packets_overtake_those_before_them() {
+    let link = "delay = \"20 ms\"\nup = { reorder = { share = \"20 %\", earlier = \"20 ms\" } }";
+    let text = format!(
+        "[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
+         [[link]]\nname = \"link\"\nbetween = [\"client\", \"server\"]\n{link}\n"
+    );
+    let path = Path::read(&Source::new("test", text)).unwrap();
+    let network = Topology::build(&path).unwrap();
+    let [client, server] = [CLIENT, SERVER].map(|node| socket(&network, node));
+    client.connect(server.local_addr().unwrap()).unwrap();
+    for number in 0..200_u8 {
+        client.send(&[number]).unwrap();
+    }
+    let mut buffer = [0; 16];
+    let order: Vec<u8> = (0..200)
+        .map(|_| {
+            assert_eq!(server.recv(&mut buffer).unwrap(), 1);
+            buffer[0]
+        })
+        .collect();
+    let overtaken = order.windows(2).filter(|pair| pair[1] < pair[0]).count();
+    assert!(overtaken > 0, "{order:?}");
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    assert!(sorted.into_iter().eq(0..200), "{order:?}");
 }
 
 #[kernel_test]

@@ -8,7 +8,7 @@ use midspan_units::Time;
 
 use crate::drop_reason::DropReason;
 use crate::packet::{Packet, PureAck};
-use crate::queue::{DropTail, Queue, QueueLimit};
+use crate::queue::Queue;
 use crate::stage::Outputs;
 
 /// How a queue treats pure ACKs. By default like other packets: first in, first out.
@@ -33,19 +33,9 @@ impl QueueDiscipline {
 /// Flows whose previous ACK is kept; beyond that, those of the lowest identity are forgotten.
 const FLOWS: usize = 65_536;
 
-/// A queue with a [`QueueDiscipline`].
-#[derive(Debug, Clone)]
-pub struct Discipline<P>(Kind<P>);
-
-#[derive(Debug, Clone)]
-enum Kind<P> {
-    Plain(DropTail<P>),
-    Acknowledgements(Box<Acknowledgements<P>>),
-}
-
 /// A queue that treats ACKs differently from data.
 #[derive(Debug, Clone)]
-struct Acknowledgements<P> {
+pub(crate) struct Acknowledgements<P> {
     queue: AckQueue<u64, P>,
     mark_from: usize,
     bytes: u64,
@@ -53,28 +43,44 @@ struct Acknowledgements<P> {
     before: BTreeMap<u64, PureAck>,
 }
 
-impl<P: Packet> Discipline<P> {
-    /// An empty queue with room for `limit`. A limit in bytes has a plain queue only.
-    #[must_use]
-    pub fn new(discipline: QueueDiscipline, limit: QueueLimit) -> Self {
-        let packets = match limit {
-            QueueLimit::Packets(packets) if !discipline.is_plain() => packets as usize,
-            QueueLimit::Packets(_) | QueueLimit::Bytes(_) => {
-                return Self(Kind::Plain(DropTail::new(limit)));
-            }
-        };
-        Self(Kind::Acknowledgements(Box::new(Acknowledgements {
+impl<P: Packet> Acknowledgements<P> {
+    /// An empty queue with room for `packets`.
+    pub(crate) fn new(discipline: QueueDiscipline, packets: usize) -> Self {
+        Self {
             queue: AckQueue::new(packets, discipline.filter, discipline.first),
             mark_from: discipline
                 .mark_from
                 .map_or(usize::MAX, |packets| packets as usize),
             bytes: 0,
             before: BTreeMap::new(),
-        })))
+        }
     }
 }
 
-impl<P: Packet> Acknowledgements<P> {
+/// The properties of an ACK that a queue on the path sees, compared with the previous ACK of the
+/// connection.
+fn sample(before: Option<&PureAck>, ack: &PureAck) -> AckSample {
+    let same = before.is_some_and(|before| before.number == ack.number);
+    let moved = before.is_some_and(|before| before.window != ack.window);
+    // Sequence numbers wrap (RFC 9293 §3.4): half of the numbers are beyond a number.
+    let beyond = |before: &PureAck| ack.number.wrapping_sub(before.number) < 1 << 31;
+    let more = !same && before.is_some_and(beyond);
+    AckSample {
+        number: ack.number,
+        newly_covered: u32::from(more),
+        arrived: 1,
+        duplicate: same && !moved,
+        selective: ack.selective,
+        selection_grows: false,
+        fills_gap: before.is_some_and(|before| before.selective),
+        window_update: same && moved,
+        congestion_echo: ack.marked,
+        // The first ACK cannot be compared with another.
+        other: before.is_none(),
+    }
+}
+
+impl<P: Packet> Queue<P> for Acknowledgements<P> {
     fn enqueue(&mut self, now: Time, mut packet: P, outputs: &mut Outputs<P>) {
         let flow = packet.flow();
         let ack = packet.acknowledgement().map(|mut ack| {
@@ -104,61 +110,18 @@ impl<P: Packet> Acknowledgements<P> {
         self.bytes -= u64::from(packet.size());
         outputs.push_dropped(now, packet, reason);
     }
-}
 
-/// The properties of an ACK that a queue on the path sees, compared with the previous ACK of the
-/// connection.
-fn sample(before: Option<&PureAck>, ack: &PureAck) -> AckSample {
-    let same = before.is_some_and(|before| before.number == ack.number);
-    let moved = before.is_some_and(|before| before.window != ack.window);
-    // Sequence numbers wrap (RFC 9293 §3.4): half of the numbers are beyond a number.
-    let beyond = |before: &PureAck| ack.number.wrapping_sub(before.number) < 1 << 31;
-    let more = !same && before.is_some_and(beyond);
-    AckSample {
-        number: ack.number,
-        newly_covered: u32::from(more),
-        arrived: 1,
-        duplicate: same && !moved,
-        selective: ack.selective,
-        selection_grows: false,
-        fills_gap: before.is_some_and(|before| before.selective),
-        window_update: same && moved,
-        congestion_echo: ack.marked,
-        // The first ACK cannot be compared with another.
-        other: before.is_none(),
-    }
-}
-
-impl<P: Packet> Queue<P> for Discipline<P> {
-    fn enqueue(&mut self, now: Time, packet: P, outputs: &mut Outputs<P>) {
-        match &mut self.0 {
-            Kind::Plain(queue) => queue.enqueue(now, packet, outputs),
-            Kind::Acknowledgements(queue) => queue.enqueue(now, packet, outputs),
-        }
-    }
-
-    fn dequeue(&mut self, now: Time, outputs: &mut Outputs<P>) -> Option<P> {
-        match &mut self.0 {
-            Kind::Plain(queue) => queue.dequeue(now, outputs),
-            Kind::Acknowledgements(queue) => {
-                let packet = queue.queue.dequeue()?.packet;
-                queue.bytes -= u64::from(packet.size());
-                Some(packet)
-            }
-        }
+    fn dequeue(&mut self, _now: Time, _outputs: &mut Outputs<P>) -> Option<P> {
+        let packet = self.queue.dequeue()?.packet;
+        self.bytes -= u64::from(packet.size());
+        Some(packet)
     }
 
     fn packets(&self) -> usize {
-        match &self.0 {
-            Kind::Plain(queue) => queue.packets(),
-            Kind::Acknowledgements(queue) => queue.queue.len(),
-        }
+        self.queue.len()
     }
 
     fn bytes(&self) -> u64 {
-        match &self.0 {
-            Kind::Plain(queue) => queue.bytes(),
-            Kind::Acknowledgements(queue) => queue.bytes,
-        }
+        self.bytes
     }
 }

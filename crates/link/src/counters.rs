@@ -39,6 +39,9 @@ pub struct Counters {
     pub delivered: Count,
     /// Packets for which the queue had no room.
     pub queue_full: Count,
+    /// Packets that active queue management dropped before the queue was full.
+    #[serde(default)]
+    pub early: Count,
     /// Packets that were sent and lost during propagation.
     pub lost: Count,
     /// Packets that collided too often on a shared medium.
@@ -61,6 +64,7 @@ impl Counters {
     pub const fn dropped(&self, reason: DropReason) -> Count {
         match reason {
             DropReason::QueueFull => self.queue_full,
+            DropReason::Early => self.early,
             DropReason::Lost => self.lost,
             DropReason::Contention => self.contention,
             DropReason::Damaged => self.damaged,
@@ -84,6 +88,7 @@ impl Counters {
     pub(crate) const fn passed(&self) -> Count {
         self.delivered
             .plus(self.queue_full)
+            .plus(self.early)
             .plus(self.lost)
             .plus(self.contention)
             .plus(self.damaged)
@@ -97,6 +102,7 @@ impl Counters {
         self.delivered = after.delivered;
         for (count, more) in [
             (&mut self.queue_full, after.queue_full),
+            (&mut self.early, after.early),
             (&mut self.lost, after.lost),
             (&mut self.contention, after.contention),
             (&mut self.damaged, after.damaged),
@@ -120,6 +126,7 @@ impl Counters {
     pub(crate) fn add_dropped(&mut self, size: u32, reason: DropReason) {
         match reason {
             DropReason::QueueFull => self.queue_full.add(size),
+            DropReason::Early => self.early.add(size),
             DropReason::Lost => self.lost.add(size),
             DropReason::Contention => self.contention.add(size),
             DropReason::Damaged => self.damaged.add(size),

@@ -7,6 +7,9 @@ use std::fmt;
 pub enum DropReason {
     /// The queue had no room for it.
     QueueFull,
+    /// The queue had room, but packets had waited in it for too long; only in a queue that is
+    /// managed actively.
+    Early,
     /// It was sent, and lost during propagation.
     Lost,
     /// A fragment of a packet whose other fragments did not arrive in time; only in reassembly.
@@ -27,6 +30,7 @@ impl fmt::Display for DropReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::QueueFull => "queue full",
+            Self::Early => "early",
             Self::Lost => "lost",
             Self::Incomplete => "incomplete",
             Self::Contention => "contention",

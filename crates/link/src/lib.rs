@@ -16,6 +16,9 @@
 //! | `pipeline` | the configuration of a link, the row of its stages, and effects with a stage of their own; a link as one stage |
 //! | `fragments` | MTU: fragments at the entrance of a link, and reassembly at the end of a path |
 //! | `queue`, `ack_queue` | which packets wait: first in, first out; ACKs filtered, preferred or marked |
+//! | `codel`, `fq_codel` | queues that are managed actively (`queue_management`) |
+//! | `discipline` | all of these as one queue |
+//! | `recorded_trace` | recorded traces, as texts; `pipeline/replay` sends packets by one |
 //! | `transmitter` | sends packets at a rate |
 //! | `loss`, `loss_process` | which packets are lost |
 //! | `delay` | propagation |
@@ -37,10 +40,13 @@
 mod ack_queue;
 mod bursts;
 mod chain;
+mod codel;
 mod counters;
 mod delay;
+mod discipline;
 mod drop_reason;
 mod fixed;
+mod fq_codel;
 mod fragments;
 pub mod header_compression;
 mod link;
@@ -50,30 +56,35 @@ mod packet;
 mod pipeline;
 mod polled_medium;
 mod queue;
+mod queue_management;
+mod recorded_trace;
 mod schedule;
 mod seed;
 mod stage;
 mod transmitter;
 mod work;
 
-pub use ack_queue::{Discipline, QueueDiscipline};
+pub use ack_queue::QueueDiscipline;
 pub use bursts::{Bursts, Histogram};
 pub use chain::Chain;
 pub use counters::{Count, Counters};
 pub use delay::Delay;
+pub use discipline::Discipline;
 pub use drop_reason::DropReason;
 pub use fixed::{FixedLink, Verdict};
 pub use fragments::{Entering, Entrance, LEAST_MTU, Reassemble, Reassembly, fragments};
 pub use link::Link;
 pub use loss::{Bernoulli, Loss, LossModel};
 pub use loss_process::{LossPattern, LossProcess};
-pub use packet::{FRAGMENT_HEADER, Headers, Packet, Piece, PureAck};
+pub use packet::{FRAGMENT_HEADER, Headers, Packet, Piece, PureAck, flow_identity};
 pub use pipeline::{
-    Body, CompressedLink, Configuration, LinkError, NotFixed, Parts, Pipeline, build, entrance,
-    station,
+    Body, CompressedLink, Configuration, LinkError, NotFixed, Parts, Pipeline, Reordering, Shift,
+    build, entrance, station,
 };
 pub use polled_medium::{PolledConfiguration, PolledCounters, PolledMedium, Station};
 pub use queue::{DropTail, Queue, QueueLimit};
+pub use queue_management::{Management, QueueManagement};
+pub use recorded_trace::{Opportunities, RecordedTrace, Trace, TraceError};
 pub use schedule::{Schedule, ScheduleError, State, Step};
 pub use seed::{Direction, Stream, Streams, stream};
 pub use stage::{Output, Outputs, Stage, Waiting};

@@ -2,6 +2,8 @@
 
 use midspan_units::Time;
 
+use crate::seed::Fnv1a;
+
 /// The unit that a link carries: a header in a simulator, a frame in an emulator.
 ///
 /// Every packet has a size. The other methods are for single stages, and their defaults describe
@@ -55,6 +57,27 @@ impl Packet for Vec<u8> {
     fn size(&self) -> u32 {
         u32::try_from(self.len()).unwrap_or(u32::MAX)
     }
+}
+
+/// The identity of a flow of real packets ([`Packet::flow`]): FNV-1a (64 bits) over the number of
+/// the protocol (1 byte), the source address, the destination address, the source port and the
+/// destination port, as they are on the wire. A packet without ports, such as a fragment, has the
+/// identity without them.
+#[must_use]
+pub fn flow_identity(
+    protocol: u8,
+    source: &[u8],
+    destination: &[u8],
+    ports: Option<[u16; 2]>,
+) -> u64 {
+    let mut hash = Fnv1a::new();
+    hash.add(&[protocol]);
+    hash.add(source);
+    hash.add(destination);
+    for port in ports.iter().flatten() {
+        hash.add(&port.to_be_bytes());
+    }
+    hash.0
 }
 
 /// Size of the IP header of a fragment, in bytes (IPv4 without options).

@@ -10,12 +10,19 @@ use crate::stage::Outputs;
 
 /// A queue discipline: which packets wait, in which order they are sent, and which are dropped.
 ///
-/// The transmitter offers only packets that have to wait: a packet that finds the transmitter idle
-/// is sent at once and never enters the queue. A discipline may drop any packet that it holds, in
-/// either call; each dropped packet goes to `outputs`.
+/// The transmitter enqueues only packets that have to wait: a packet that finds the transmitter
+/// idle is sent at once ([`pass`](Self::pass)). A discipline may drop any packet that it holds, in
+/// any call; each dropped packet goes to `outputs`.
 pub trait Queue<P> {
     /// Adds `packet`, which arrived at `now`, or drops it or other packets instead.
     fn enqueue(&mut self, now: Time, packet: P, outputs: &mut Outputs<P>);
+
+    /// A packet arrives at `now`, while no packet waits and the transmitter is idle. Returns the
+    /// packet to send. A discipline that counts what each flow sends counts it here.
+    fn pass(&mut self, now: Time, packet: P, outputs: &mut Outputs<P>) -> Option<P> {
+        let _ = (now, outputs);
+        Some(packet)
+    }
 
     /// Removes the next packet to send, at `now`; `None` if no packet waits.
     fn dequeue(&mut self, now: Time, outputs: &mut Outputs<P>) -> Option<P>;

@@ -129,7 +129,9 @@ impl<P: Packet, Q: Queue<P>> Stage<P> for Transmitter<P, Q> {
     fn handle(&mut self, now: Time, packet: P) {
         self.finish_until(now);
         if self.is_idle() {
-            self.start(Moment::rest(self.now), packet);
+            if let Some(packet) = self.queue.pass(self.now, packet, &mut self.outputs) {
+                self.start(Moment::rest(self.now), packet);
+            }
         } else {
             self.queue.enqueue(self.now, packet, &mut self.outputs);
         }

@@ -5,14 +5,17 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::{END, cases, span};
 use midspan_link::{
     Body, Configuration, Counters, Direction, DropReason, FRAGMENT_HEADER, LinkError, LossPattern,
-    Output, Packet, Piece, Pipeline, PureAck, QueueDiscipline, QueueLimit, Schedule, Stage, State,
-    Step, Streams, build,
+    Management, Opportunities, Output, Packet, Piece, Pipeline, PureAck, QueueDiscipline,
+    QueueLimit, QueueManagement, Reordering, Schedule, Shift, Stage, State, Step, Streams, Trace,
+    build,
 };
 use midspan_policy::ack_thinning::{AckFilter, AckFirst};
-use midspan_units::{BitRate, Probability, Time, TimeSpan};
+use midspan_units::{BitRate, ByteSize, Probability, Time, TimeSpan};
 use proptest::prelude::*;
 
 const STREAMS: Streams<'_> = Streams {
@@ -156,8 +159,10 @@ fn take(link: &mut Pipeline<Numbered>, end: Time, events: &mut Vec<Event>) {
 }
 
 fn total(counters: &Counters) -> u64 {
-    use DropReason::{Contention, Damaged, Filtered, Lost, QueueFull, Refused};
-    let dropped = [Contention, Damaged, Filtered, Lost, QueueFull, Refused];
+    use DropReason::{Contention, Damaged, Early, Filtered, Lost, QueueFull, Refused};
+    let dropped = [
+        Contention, Damaged, Early, Filtered, Lost, QueueFull, Refused,
+    ];
     let dropped = dropped.map(|reason| counters.dropped(reason).packets);
     counters.delivered.packets + dropped.iter().sum::<u64>()
 }
@@ -207,6 +212,69 @@ proptest! {
         prop_assert_eq!(counters.handled.packets, arrivals.len() as u64);
         prop_assert_eq!(total(&counters), arrivals.len() as u64);
     }
+
+    #[test]
+    fn every_packet_comes_out_once_with_a_managed_queue_a_trace_and_reordering(
+        mut configuration in plain(),
+        arrivals in arrivals(),
+        method in proptest::option::of(
+            prop_oneof![Just(Management::CoDel), Just(Management::FqCoDel)],
+        ),
+        trace in proptest::option::of(proptest::collection::vec(0u32..30, 1..20)),
+        later in proptest::option::of(0u64..5_000_000),
+        jitter in prop_oneof![Just(0u64), 0u64..3_000_000],
+        bytes in proptest::option::of(0u64..20_000),
+    ) {
+        configuration.mtu = None;
+        configuration.drops_fragments = false;
+        // Short times, so that CoDel drops packets.
+        configuration.queue_management = method.map(|method| QueueManagement {
+            target: span("100 us"),
+            interval: span("1 ms"),
+            ..QueueManagement::new(method)
+        });
+        if let Some(bytes) = bytes {
+            configuration.queue = QueueLimit::Bytes(ByteSize::from_bytes(bytes));
+        }
+        configuration.trace = trace.map(|mut times| {
+            times.push(30);
+            times.sort_unstable();
+            Trace {
+                file: "trace".into(),
+                sha256: "".into(),
+                opportunities: Opportunities::new(times).map(Arc::new),
+            }
+        });
+        configuration.reordering = later.map(|later| Reordering {
+            share: Probability::from_f64(0.2).unwrap(),
+            correlation: Probability::from_f64(0.3).unwrap(),
+            shift: Shift::Later(TimeSpan::from_nanoseconds(later)),
+        });
+        configuration.jitter = TimeSpan::from_nanoseconds(jitter);
+        let (events, counters) = run(&configuration, &arrivals);
+        let numbers: Vec<u32> = events.iter().map(|(packet, ..)| packet.number).collect();
+        let expected: Vec<u32> = (0..).take(arrivals.len()).collect();
+        prop_assert_eq!(numbers, expected);
+        prop_assert_eq!(counters.handled.packets, arrivals.len() as u64);
+        prop_assert_eq!(total(&counters), arrivals.len() as u64);
+    }
+}
+
+#[test]
+fn codel_drops_early_behind_the_rate_of_a_link() {
+    let configuration = Configuration {
+        queue_management: Some(QueueManagement::new(Management::CoDel)),
+        ..common::constant("10 Mbit/s", "1 ms", "0 %")
+    };
+    // 12 Mbit/s for three seconds, with a queue that would hold all of the rest.
+    let (events, counters) = run(&configuration, &[(1_000_000, 1500); 3_000]);
+    assert!(counters.early.packets > 20, "{counters:?}");
+    assert_eq!(counters.queue_full.packets, 0);
+    let first = events.iter().find(|(.., reason)| reason.is_some()).unwrap();
+    // The queue grows by 2 ms in 12 ms. The packet that leaves at 30 ms is the first one that
+    // waited for 5 ms; those that leave 100 ms later and more may be dropped.
+    let dropped = first.1.nanoseconds();
+    assert!((129_000_000..135_000_000).contains(&dropped), "{dropped}");
 }
 
 #[test]

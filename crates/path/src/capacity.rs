@@ -50,11 +50,14 @@ impl Path {
 }
 
 /// The mean rate of a direction over one repetition of its schedule, after the first one; without a
-/// repetition, the rate at the start.
+/// repetition, the rate at the start. For delivery opportunities, the mean rate of full packets.
 ///
 /// `None` if there is no limit.
 #[must_use]
 pub fn mean_rate(configuration: &Configuration) -> Option<BitRate> {
+    if let Some(opportunities) = configuration.opportunities() {
+        return Some(opportunities.mean_rate());
+    }
     let schedule = &configuration.schedule;
     let (Some(period), Some(last)) = (
         schedule.repeat,

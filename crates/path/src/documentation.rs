@@ -8,8 +8,11 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
 use crate::file::{
-    CableTable, DirectionTable, File, FlowTable, HostTable, LinkTable, ProxyTable, RouterTable,
-    RunTable, ScheduleTable, StepTable, TrafficTable, TwoStatesTable,
+    CableTable, File, FlowTable, HostTable, ProxyTable, RouterTable, RunTable, TrafficTable,
+};
+use crate::link_table::{
+    AqmTable, DirectionTable, LinkTable, ReorderTable, ReplayTable, ScheduleTable, StepTable,
+    TwoStatesTable,
 };
 use crate::{Direction, Order, Path, built_in};
 
@@ -97,6 +100,9 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("`[[link]]`"), keys::<LinkTable>());
     assert_eq!(documented("A direction"), keys::<DirectionTable>());
     assert_eq!(documented("Two states of loss"), keys::<TwoStatesTable>());
+    assert_eq!(documented("A managed queue"), keys::<AqmTable>());
+    assert_eq!(documented("Reordering"), keys::<ReorderTable>());
+    assert_eq!(documented("A recorded trace"), keys::<ReplayTable>());
     assert_eq!(documented("A schedule"), keys::<ScheduleTable>());
     assert_eq!(documented("A step"), keys::<StepTable>());
     assert_eq!(documented("`[[flow]]`"), keys::<FlowTable>());

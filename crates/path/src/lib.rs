@@ -14,11 +14,15 @@ mod capacity;
 #[cfg(test)]
 mod documentation;
 mod file;
+mod link_table;
 mod load;
 mod path;
 mod resolve;
 mod route;
 mod written;
+
+/// A value of a path file that may be left out, with its place.
+type Given<T> = Option<midspan_document::Spanned<T>>;
 
 pub use acknowledge::Acknowledge;
 pub use built_in::{BuiltIn, built_in};

@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use midspan_document::Source;
 use midspan_link::{Configuration, QueueLimit, Schedule};
 use midspan_policy::{AccessLink, LegSettings};
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Probability, TimeSpan};
 use serde::Serialize;
 use toml::Value;
 
 use crate::acknowledge::Acknowledge;
-use crate::file::effect_keys;
+use crate::link_table::effect_keys;
 use crate::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Order, Path,
     ProxySettings, Traffic, Window, Workload,
@@ -24,17 +24,25 @@ impl Path {
     ///
     /// Equal paths have the same text: keys are in a fixed order, and a key with the default value
     /// is left out. The keys are those of `docs/path-file.md`, so the text does not depend on names
-    /// in the program. The name of the path is not part of it.
+    /// in the program. The name of the path is not part of it. A recorded trace is written as the
+    /// name of its file and the SHA-256 of its content.
     ///
     /// `None` for a path that was built in code with something that no path file can have, such as
     /// a loss pattern.
     #[must_use]
     pub fn to_text(&self) -> Option<String> {
-        let text = self.write();
-        let source = Source::new(format!("{}.toml", self.name), text.as_str());
+        // A text that is not from a file cannot name the file of a recorded trace.
+        let mut plain = self.clone();
+        for link in &mut plain.links {
+            for direction in [&mut link.up, &mut link.down] {
+                *direction = without_recorded(direction);
+                direction.trace = None;
+            }
+        }
+        let source = Source::new(format!("{}.toml", self.name), plain.write());
         let mut read = Self::read(&source).ok()?;
         read.name.clone_from(&self.name);
-        (read == *self).then_some(text)
+        (read == plain).then(|| self.write())
     }
 
     fn write(&self) -> String {
@@ -303,8 +311,30 @@ fn proxy(settings: &ProxySettings) -> Keys {
     keys
 }
 
+/// A configuration without the values that a recorded table sets.
+fn without_recorded(configuration: &Configuration) -> Configuration {
+    let mut own = configuration.clone();
+    let table = own
+        .trace
+        .as_ref()
+        .filter(|trace| trace.opportunities.is_none());
+    if table.is_some() {
+        let schedule = std::mem::take(&mut own.schedule);
+        let first = schedule.steps.first().copied().unwrap_or_default();
+        own.state.rate = own.state.rate.filter(|_| first.rate.is_none());
+        if first.delay.is_some() {
+            own.state.delay = TimeSpan::ZERO;
+        }
+        if first.loss.is_some() {
+            own.state.loss = Probability::ZERO;
+        }
+    }
+    own
+}
+
 /// The keys of `up` or `down`.
 fn direction(configuration: &Configuration) -> Keys {
+    let configuration = &without_recorded(configuration);
     let mut keys = Keys::new();
     let state = configuration.state;
     keys.extend(state.rate.map(|rate| ("rate", shown(rate))));

@@ -397,3 +397,67 @@ fn acks_queues_and_cables_are_checked() {
     assert!(cable("[\"core\"]", "rounds = 0").contains("too small for `rounds`"));
     assert!(cable("[\"core\"]", "poll = \"0 s\"").contains("too small for `poll`"));
 }
+
+#[test]
+fn managed_queues_reordering_and_traces_have_rules() {
+    let queue = "queue = \"100 packets\"";
+    assert_contains(queue, "aqm = \"red\"", "16:7", "unknown value `red`");
+    assert_contains(queue, "aqm = 5", "16:7", "\"codel\" or \"fq_codel\"");
+    assert_contains(
+        queue,
+        "aqm = { method = \"codel\", target = \"200 ms\" }",
+        "16:7",
+        "a target of 200 ms and an interval of 100 ms",
+    );
+    assert_contains(
+        queue,
+        "aqm = { method = \"codel\", limit = 5 }",
+        "16:27",
+        "unknown key `limit`",
+    );
+    assert_contains(
+        queue,
+        "ack_queue = \"filtered\"\naqm = \"codel\"",
+        "17:7",
+        "leave out `aqm` or `ack_queue`",
+    );
+    assert_contains(
+        queue,
+        "reorder = { share = \"1 %\" }",
+        "16:11",
+        "either `earlier` or `later`",
+    );
+    assert_contains(
+        queue,
+        "reorder = { share = \"1 %\", later = \"11 s\" }",
+        "16:11",
+        "at most 10 s",
+    );
+    assert_contains(
+        queue,
+        "reorder = { share = \"1 %\", earlier = \"11 ms\" }",
+        "16:11",
+        "a packet cannot arrive 11 ms earlier after 10 ms",
+    );
+    // The shortest delay of the schedule counts.
+    let shorter = GOOD
+        .replace("loss = \"0 %\" }", "delay = \"4 ms\" }")
+        .replace(queue, "reorder = { share = \"1 %\", earlier = \"5 ms\" }");
+    let error = Path::read(&Source::new("p.toml", shorter)).unwrap_err();
+    assert!(
+        error.to_string().contains("5 ms earlier after 4 ms"),
+        "{error}"
+    );
+    let compressed = GOOD
+        .replace("schedule =", "header_compression = true #")
+        .replace(queue, "aqm = \"codel\"");
+    let error = Path::read(&Source::new("p.toml", compressed)).unwrap_err();
+    assert!(error.to_string().contains("a plain queue"), "{error}");
+    // A text in memory cannot open files.
+    assert_contains(
+        queue,
+        "replay = \"/etc/hostname\"",
+        "16:10",
+        "only a text that was read from a file can name one",
+    );
+}

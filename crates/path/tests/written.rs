@@ -101,6 +101,24 @@ size = "1 MB"
 }
 
 #[test]
+fn managed_queues_and_reordering_are_written() {
+    let text = |keys: &str| {
+        let text = format!(
+            "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[link]]\nname = \"line\"\n\
+             between = [\"a\", \"b\"]\n{keys}\n"
+        );
+        let path = Path::read(&Source::new("small.toml", text)).unwrap();
+        path.to_text().unwrap()
+    };
+    let codel = text("down = { aqm = \"codel\" }\nmtu = \"576 B\"");
+    let written = r#"aqm = { interval = "100 ms", method = "codel", target = "5 ms" }"#;
+    assert!(codel.contains(written), "{codel}");
+    let reordered = text("up = { reorder = { share = \"1 %\", later = \"5 ms\" } }");
+    let written = r#"reorder = { correlation = "0 %", later = "5 ms", share = "1 %" }"#;
+    assert!(reordered.contains(written), "{reordered}");
+}
+
+#[test]
 fn a_path_that_no_file_can_have_has_no_text() {
     let mut path = example();
     path.links[0].up.losses = LossPattern::Scripted(vec![1]);

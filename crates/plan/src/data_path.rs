@@ -131,7 +131,7 @@ impl DataPath {
                 link.direction(step.direction.other()),
             );
             hops.push(hop(there, back));
-            if !there.schedule.steps.is_empty() || !back.schedule.steps.is_empty() {
+            if [there, back].into_iter().any(Configuration::changes) {
                 changing.push(link.name.as_str());
             }
             if there.losses != LossPattern::Independent {

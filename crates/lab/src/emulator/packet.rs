@@ -1,12 +1,10 @@
 //! The interface of frames for the stages of a link.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use etherparse::{
     IpFragOffset, IpNumber, Ipv4Header, Ipv6FragmentHeader, Ipv6Header, NetSlice, SlicedPacket,
     TcpSlice, TransportSlice,
 };
-use midspan_link::{Headers, Packet, Piece, PureAck};
+use midspan_link::{Headers, Packet, Piece, PureAck, flow_identity};
 use midspan_units::Time;
 
 use super::frame::{ETHERNET_HEADER, Frame, Kind};
@@ -147,29 +145,27 @@ impl Frame {
         }
     }
 
-    /// Addresses and ports as one number.
+    /// Protocol, addresses and ports as one number.
     fn find_flow(&self) -> Option<u64> {
         let packet = SlicedPacket::from_ethernet(&self.bytes).ok()?;
-        let mut hasher = DefaultHasher::new();
-        match packet.net? {
+        let ports = match packet.transport {
+            Some(TransportSlice::Tcp(tcp)) => Some([tcp.source_port(), tcp.destination_port()]),
+            Some(TransportSlice::Udp(udp)) => Some([udp.source_port(), udp.destination_port()]),
+            _ => None,
+        };
+        Some(match packet.net? {
             NetSlice::Ipv4(four) => {
-                (four.header().source(), four.header().destination()).hash(&mut hasher)
+                let header = four.header();
+                let protocol = four.payload().ip_number.0;
+                flow_identity(protocol, &header.source(), &header.destination(), ports)
             }
             NetSlice::Ipv6(six) => {
-                (six.header().source(), six.header().destination()).hash(&mut hasher)
+                let header = six.header();
+                let protocol = six.payload().ip_number.0;
+                flow_identity(protocol, &header.source(), &header.destination(), ports)
             }
             _ => return None,
-        }
-        match packet.transport? {
-            TransportSlice::Tcp(tcp) => {
-                (6, tcp.source_port(), tcp.destination_port()).hash(&mut hasher)
-            }
-            TransportSlice::Udp(udp) => {
-                (17, udp.source_port(), udp.destination_port()).hash(&mut hasher)
-            }
-            _ => {}
-        }
-        Some(hasher.finish())
+        })
     }
 }
 
@@ -262,6 +258,19 @@ mod tests {
         assert_ne!(
             frame(true, 0, Some(5)).flow(),
             frame(false, 0, Some(5)).flow()
+        );
+    }
+
+    #[test]
+    fn the_identity_of_a_flow_is_that_of_an_independent_program() {
+        // Computed by a Python program from the description of `flow_identity`.
+        assert_eq!(frame(false, 9, Some(7)).flow(), 0x2ecb_7490_8c38_0805);
+        assert_eq!(frame(true, 9, Some(7)).flow(), 0xb575_de61_3899_6ec8);
+        let pieces = fragments(&frame(false, 900, Some(7)), 600, 1).unwrap();
+        assert!(
+            pieces
+                .iter()
+                .all(|piece| piece.flow() == 0x386b_0071_9a88_70b4)
         );
     }
 

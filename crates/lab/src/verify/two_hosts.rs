@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use midspan_path::{Direction, LinkIndex, NodeIndex, Path};
+use midspan_path::{Direction, Link, LinkIndex, NodeIndex, Path};
 use tempfile::TempDir;
 
 use crate::capture::{Capture, Captured, Filter};
@@ -41,6 +41,11 @@ pub struct Seen {
 impl TwoHosts {
     /// Builds the network; `link` is the lines of the path file's `[[link]]`.
     pub fn build(link: &str) -> Result<Self, LabError> {
+        Self::build_with(link, |_| {})
+    }
+
+    /// Builds the network with a link that `change` has changed.
+    pub fn build_with(link: &str, change: impl FnOnce(&mut Link)) -> Result<Self, LabError> {
         let text = format!(
             "[[host]]\nname = \"client\"\n[[host]]\nname = \"server\"\n\
              [[link]]\nname = \"link\"\nbetween = [\"client\", \"server\"]\n{link}\n\
@@ -48,7 +53,9 @@ impl TwoHosts {
              workload = \"bulk-download\"\nduration = \"5 s\"\n"
         );
         let source = midspan_document::Source::new("verify", text);
-        let path = Path::read(&source).map_err(|error| LabError::Unsupported(error.to_string()))?;
+        let mut path =
+            Path::read(&source).map_err(|error| LabError::Unsupported(error.to_string()))?;
+        change(&mut path.links[LINK.0]);
         let folder = tempfile::Builder::new()
             .prefix("midspan-verify-")
             .tempdir()

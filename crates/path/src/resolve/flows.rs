@@ -9,7 +9,8 @@ use midspan_units::{ByteSize, TimeSpan};
 use super::Check;
 use super::limits::{DURATION_LIMIT, FLOW_LIMIT, SIZE_LIMIT};
 use super::nodes::{NodeNames, Placed};
-use crate::file::{File, FlowTable, Given, WorkloadName};
+use crate::Given;
+use crate::file::{File, FlowTable, WorkloadName};
 use crate::{Flow, NodeIndex, NodeKind, Order, Workload};
 
 /// Number of requests of one flow.

@@ -7,7 +7,7 @@ use midspan_document::{Located, Spanned};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use super::Check;
-use crate::file::Given;
+use crate::Given;
 
 /// Largest number of hosts, routers and proxies together.
 pub const NODE_LIMIT: usize = 64;

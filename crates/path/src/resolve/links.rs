@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 use midspan_document::{Located, Spanned};
-use midspan_link::{Configuration, QueueLimit, Schedule, State, Step};
+use midspan_link::{Configuration, QueueLimit, Schedule, Shift, State, Step};
 use midspan_units::{ByteSize, Probability, TimeSpan};
 
 use super::Check;
 use super::limits::{DURATION_LIMIT, LINK_LIMIT, SCHEDULE_LIMIT};
 use super::nodes::NodeNames;
-use crate::file::{
+use super::replay;
+use crate::link_table::{
     DirectionKeys, DirectionTable, LinkTable, Losses, Queue, ScheduleTable, StepTable,
 };
 use crate::{Link, NodeIndex};
@@ -78,12 +79,36 @@ fn check_effects(
             .error(given, message)
             .with_help("write its `queue` in packets"));
     }
+    if let Some(given) = keys.aqm
+        && !configuration.queue_discipline.is_plain()
+    {
+        let message = "a queue is managed actively, or treats ACKs differently from data";
+        return Err(check
+            .error(given, message)
+            .with_help("leave out `aqm` or `ack_queue`"));
+    }
+    if let Some(given) = keys.reorder
+        && let Shift::Earlier(span) = given.get_ref().0.shift
+    {
+        let delays = configuration
+            .schedule
+            .steps
+            .iter()
+            .filter_map(|step| step.delay);
+        let shortest = delays.fold(configuration.state.delay, TimeSpan::min);
+        if span > shortest {
+            let message = format!("a packet cannot arrive {span} earlier after {shortest}");
+            return Err(check
+                .error(given, message)
+                .with_help("`earlier` is at most the shortest `delay` of the link"));
+        }
+    }
     if let Some(given) = keys.header_compression
         && configuration.header_compression
         && !configuration.is_fixed()
     {
-        let message = "headers are compressed behind a plain queue, on a link without a schedule \
-                       or another change of the delay";
+        let message = "headers are compressed behind a plain queue, on a link without a schedule, \
+                       a recorded trace or another change of the delay";
         return Err(check.error(given, message));
     }
     Ok(())
@@ -112,7 +137,7 @@ fn direction(
     own: &DirectionTable,
 ) -> Result<Configuration, Located> {
     let keys = shared.keys(own);
-    let configuration = Configuration {
+    let mut configuration = Configuration {
         state: State {
             rate: keys.rate.map(|given| check.rate(given)).transpose()?,
             delay: keys
@@ -149,6 +174,11 @@ fn direction(
         drops_fragments: shared.drop_fragments,
         ..keys.effects()
     };
+    if let (Some(management), Some(mtu)) = (&mut configuration.queue_management, configuration.mtu)
+    {
+        management.largest_packet = mtu;
+    }
+    replay::apply(check, &keys, &mut configuration)?;
     check_effects(check, &configuration, &keys)?;
     Ok(configuration)
 }

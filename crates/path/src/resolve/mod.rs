@@ -5,6 +5,7 @@ mod flows;
 mod limits;
 mod links;
 mod nodes;
+mod replay;
 mod traffic;
 mod tree;
 

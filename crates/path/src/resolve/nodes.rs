@@ -9,7 +9,8 @@ use midspan_units::ByteSize;
 
 use super::Check;
 use super::limits::NODE_LIMIT;
-use crate::file::{File, Given, HostTable, ProxyTable};
+use crate::Given;
+use crate::file::{File, HostTable, ProxyTable};
 use crate::{HostSettings, Node, NodeIndex, NodeKind, ProxySettings};
 
 /// Initial windows in segments.

@@ -4,7 +4,7 @@ use midspan_document::Located;
 
 use super::Check;
 use super::nodes::Placed;
-use crate::file::LinkTable;
+use crate::link_table::LinkTable;
 use crate::{Link, NodeIndex, NodeKind};
 
 /// Refuses a second route between two nodes, a node without links, and a host that would have to

@@ -5,6 +5,7 @@ mod delay;
 mod loss;
 mod queue;
 mod rate;
+mod replay;
 
 use std::fmt;
 
@@ -44,6 +45,13 @@ pub enum Check {
         /// In packets.
         limit: u64,
     },
+    /// Deliveries at the opportunities of a recorded trace, within 1 ms for 99 % of the packets.
+    Replay {
+        /// The direction.
+        direction: Direction,
+        /// Number of packets sent.
+        packets: u64,
+    },
     /// One fast link, measured by a TCP transfer.
     Capacity {
         /// In Mbit/s.
@@ -78,6 +86,8 @@ pub fn checks(quick: bool) -> Vec<Check> {
     let packets = if quick { 5_000 } else { 20_000 };
     checks.extend(both.map(|direction| Check::Loss { direction, packets }));
     checks.push(Check::Queue { limit: 50 });
+    let packets = if quick { 200 } else { 600 };
+    checks.extend(both.map(|direction| Check::Replay { direction, packets }));
     if !quick {
         checks.push(Check::Capacity {
             megabits: 400,
@@ -98,6 +108,7 @@ impl fmt::Display for Check {
             Self::Delay { milliseconds, .. } => write!(f, "{milliseconds} ms"),
             Self::Loss { direction, .. } => write!(f, "1 % {}", way(*direction)),
             Self::Queue { limit } => write!(f, "{limit} packets"),
+            Self::Replay { direction, .. } => write!(f, "recorded trace {}", way(*direction)),
             Self::Capacity { megabits, .. } => write!(f, "TCP through {megabits} Mbit/s"),
         }
     }
@@ -145,6 +156,7 @@ impl Check {
             } => delay::check(self, milliseconds, count),
             Self::Loss { direction, packets } => loss::check(self, direction, packets),
             Self::Queue { limit } => queue::check(self, limit),
+            Self::Replay { direction, packets } => replay::check(self, direction, packets),
             Self::Capacity { megabits, seconds } => capacity::check(self, megabits, seconds),
         }
     }

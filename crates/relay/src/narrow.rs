@@ -160,6 +160,7 @@ impl NarrowLeg {
                         let peer = agreed.peer_window_scale + added_scale;
                         (peer, agreed.own_window_scale)
                     }),
+                    window: None,
                 },
             )?;
         }

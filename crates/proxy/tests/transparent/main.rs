@@ -5,6 +5,7 @@
 mod accounting;
 mod admission;
 mod ahead_loss;
+mod ahead_restart;
 mod asymmetric;
 mod busy;
 mod capture;

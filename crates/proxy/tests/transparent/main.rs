@@ -4,6 +4,7 @@
 
 mod accounting;
 mod admission;
+mod ahead_long_leg;
 mod ahead_loss;
 mod ahead_restart;
 mod asymmetric;

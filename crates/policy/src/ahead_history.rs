@@ -65,6 +65,12 @@ impl AheadHistory {
         !self.has_taken && self.failures > 0
     }
 
+    /// Whether a session with the client has ended.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.has_taken || self.failures > 0 || self.sent > 0
+    }
+
     /// Whether the client gets data ahead of its window from its first flight on.
     #[must_use]
     pub const fn is_trusted(&self) -> bool {
@@ -216,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_client_that_took_data_is_trusted_until_it_fails_and_refused_after_four_failures() {
-        assert!(!after(&[]).is_doubted() && !after(&[]).is_trusted());
+        assert!(!after(&[]).is_doubted() && !after(&[]).is_trusted() && !after(&[]).is_known());
+        assert!(after(&[TAKEN]).is_known() && after(&[FAILED]).is_known());
         assert!(after(&[TAKEN]).is_trusted());
         let failed = after(&[TAKEN, FAILED, FAILED, FAILED]);
         assert!(!failed.is_trusted() && !failed.is_doubted() && !failed.is_refused());

@@ -9,7 +9,7 @@
 //!
 //! | state | data in flight | changes to |
 //! | --- | --- | --- |
-//! | [`Watching`](AheadState::Watching) | the client's window; at first up to [`FIRST_FLIGHT`] segments, for a client whose window can grow | *ahead*, when the window is what limits, the rate is measured, and nothing was lost |
+//! | [`Watching`](AheadState::Watching) | the client's window; at first up to [`FIRST_FLIGHT`] segments, for a known client whose window can grow | *ahead*, when the window is what limits, the rate is measured, and nothing was lost |
 //! | [`Ahead`](AheadState::Ahead) | 1.25 times what the measured rate carries in a round trip, at most [`MOST`] | *watching*, when the client's window has grown to this |
 //! | [`TakenBack`](AheadState::TakenBack) | after a loss twice the client's window, if it has taken data ahead; otherwise the client's window. To the end of the session | |
 //!
@@ -33,10 +33,11 @@ pub const LONG_HANDSHAKE: TimeSpan = TimeSpan::from_milliseconds(150);
 /// Most bytes in flight of a leg that sends ahead: the default maximum of Linux's send buffers
 /// (`tcp_wmem`), and the window of the path file `geo-ahead`.
 pub const MOST: ByteSize = ByteSize::from_bytes(4 << 20);
-/// Segments that a first flight to an unknown client may have, whatever its window. A cold start
-/// may have as many segments already (`cold_start`), so the path carries no more than before; the
-/// client gets 34 segments beyond its first window of 64 KB, and they are spread over 20 ms, so
-/// that it has time to read those before.
+/// Segments that a first flight to a known client may have, whatever its window. A cold start may have as many segments already (`cold_start`), so the path
+/// carries no more than before; the client gets 34 segments beyond its first window of 64 KB, and they
+/// are spread, so that it has time to read those before. The first session of a client gets no such
+/// flight: nothing shows yet that it is alone on its link, and a larger flight would give it a lead over
+/// sessions that begin a little later.
 pub const FIRST_FLIGHT: u32 = 80;
 /// A client with a smaller window scale in bits cannot offer 1 MB. Its window is that of a small,
 /// fixed buffer, and its first flight stays within it.
@@ -182,7 +183,7 @@ impl AutomaticAhead {
         }
         let is_trusted = history.is_trusted();
         let grows = leg.window_scale >= GROWING_SCALE;
-        let allowance = match grows && !history.is_doubted() {
+        let allowance = match grows && history.is_known() && !history.is_doubted() {
             true => u64::from(FIRST_FLIGHT) * segment,
             false => 0,
         };

@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | until the first ACKs show a rate | the segments of a cold or learned start, and what is acknowledged: as in slow start |
 //! | then | 1.25 times what this rate carries in a round trip, at most 16 times what is acknowledged |
-//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before, and as in slow start until there is a queue |
+//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before, and more as in slow start while there is no queue |
 //! | after a loss | what the rate carries in a round trip |
 //! | when the congestion window has become smaller than that | the relay limits nothing any more |
 //!
@@ -42,6 +42,8 @@ pub struct BoundedStart {
     has_lost: bool,
     /// Whether the measured rate counts: no other session of the network carries data.
     is_allowed: bool,
+    /// Bytes acknowledged at the newest reading.
+    acknowledged: u64,
     bound: u64,
     is_over: bool,
 }
@@ -57,6 +59,7 @@ impl BoundedStart {
             retransmitted: None,
             has_lost: false,
             is_allowed: true,
+            acknowledged: 0,
             bound: u64::from(segments) * u64::from(segment_size.max(1)),
             is_over: false,
         }
@@ -99,8 +102,11 @@ impl BoundedStart {
                 self.may_carry(carried, acknowledged).max(first)
             }
             _ if self.has_lost || has_queue(sample) => self.bound,
-            _ => self.bound.max(first.saturating_add(acknowledged)),
+            _ => self
+                .bound
+                .saturating_add(acknowledged.saturating_sub(self.acknowledged)),
         };
+        self.acknowledged = acknowledged;
         self.is_over = u64::from(sample.congestion_window).saturating_mul(segment) <= self.bound;
     }
 
@@ -211,7 +217,7 @@ mod tests {
         start.handle_sample(now, &queue);
         assert_eq!(bound(&start), Some(160));
         start.handle_sample(now, &reading(300_000, WINDOW, 0));
-        assert_eq!(bound(&start), Some(380));
+        assert_eq!(bound(&start), Some(260));
         // Alone, the rate of 8 Mbit/s would be the limit.
         start.set_allowed(true);
         start.handle_sample(now, &reading(300_000, WINDOW, 0));

@@ -14,18 +14,30 @@ fn leg() -> AcceptedLeg {
     }
 }
 
+/// A leg to a known client.
 fn prepared() -> AutomaticAhead {
-    AutomaticAhead::prepare(&leg(), None, &AheadHistory::default(), true).unwrap()
+    AutomaticAhead::prepare(&leg(), None, &known(), true).unwrap()
+}
+
+/// What a session leaves that has sent nothing ahead of the window.
+fn known() -> AheadHistory {
+    after(&AheadRecord {
+        sent: 100,
+        ..AheadRecord::default()
+    })
 }
 
 fn trusted() -> AheadHistory {
-    let mut histories = crate::ahead_history::AheadHistories::default();
-    let record = AheadRecord {
+    after(&AheadRecord {
         is_taken: true,
         ..AheadRecord::default()
-    };
+    })
+}
+
+fn after(record: &AheadRecord) -> AheadHistory {
+    let mut histories = crate::ahead_history::AheadHistories::default();
     let client = std::net::IpAddr::from([192, 0, 2, 1]);
-    histories.note(Time::ZERO, client, &record);
+    histories.note(Time::ZERO, client, record);
     histories.of(Time::ZERO, client)
 }
 
@@ -92,14 +104,14 @@ fn only_a_long_leg_with_a_window_that_can_be_scaled_is_prepared() {
 }
 
 #[test]
-fn an_unknown_client_gets_eighty_segments_if_its_window_can_grow() {
+fn a_known_client_gets_eighty_segments_if_its_window_can_grow() {
     assert_eq!(cap(&prepared()), 80_000);
-    for scale in [0, 3] {
+    for (scale, history) in [(7, AheadHistory::default()), (0, known()), (3, known())] {
         let leg = AcceptedLeg {
             window_scale: scale,
             ..leg()
         };
-        let ahead = AutomaticAhead::prepare(&leg, None, &AheadHistory::default(), true).unwrap();
+        let ahead = AutomaticAhead::prepare(&leg, None, &history, true).unwrap();
         assert_eq!((cap(&ahead), ahead.state()), (WINDOW, AheadState::Watching));
     }
     // A larger window is not reduced.
@@ -282,10 +294,7 @@ fn next_to_others_the_window_holds() {
         ..reading(80, 500, GROWN)
     };
     ahead.handle_sample(at(900), &lost);
-    assert_eq!(
-        (ahead.state(), cap(&ahead)),
-        (AheadState::TakenBack, GROWN)
-    );
+    assert_eq!((ahead.state(), cap(&ahead)), (AheadState::TakenBack, GROWN));
     // From the first byte on, for a client that took data ahead before.
     let fast = rate(8_000_000);
     let mut ahead = AutomaticAhead::prepare(&leg(), fast, &trusted(), false).unwrap();

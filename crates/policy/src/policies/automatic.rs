@@ -139,7 +139,8 @@ impl Automatic {
     ) -> Option<bool> {
         let client = sample.request?.client.ip();
         let leg = &sample.client;
-        let round_trip = leg.minimum_round_trip_time?;
+        // A leg without an ACK may be long.
+        let round_trip = leg.minimum_round_trip_time.unwrap_or(LONG_HANDSHAKE);
         if !self.sends_ahead() || round_trip < LONG_HANDSHAKE {
             return None;
         }
@@ -184,6 +185,12 @@ fn is_long(now: Time, client: IpAddr, known: &mut dyn KnowledgeParts) -> bool {
     }
 }
 
+/// Whether a new session with this client would be alone on its link.
+fn is_alone(now: Time, client: IpAddr, known: &mut dyn KnowledgeParts) -> bool {
+    let network = known.part(PartKey::shared(client));
+    network.loads.is_alone(now, client, None)
+}
+
 /// The session leaves what sending ahead has found out, and whether its leg was long.
 fn note_end_of_ahead(now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
     let Some(request) = sample.request else {
@@ -214,7 +221,8 @@ impl Policy for Automatic {
             return None;
         }
         let client = request.client.ip();
-        let is_bounded = self.sends_ahead() && is_long(now, client, known);
+        let is_bounded =
+            self.sends_ahead() && is_long(now, client, known) && is_alone(now, client, known);
         let paths = &mut known.part(PartKey::paths(client)).paths;
         Some(match is_bounded {
             true => paths.start_bounded(now, client, SEGMENT, windows),
@@ -271,8 +279,7 @@ impl Policy for Automatic {
         if !self.sends_ahead() {
             return None;
         }
-        let network = PartKey::shared(client);
-        let is_alone = known.part(network).loads.is_alone(now, client, None);
+        let is_alone = is_alone(now, client, known);
         let known = known.part(PartKey::paths(client));
         let rate = known.paths.rate(now, client);
         AutomaticAhead::prepare(leg, rate, &known.ahead.of(now, client), is_alone)

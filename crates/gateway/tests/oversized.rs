@@ -9,7 +9,7 @@ mod two_namespaces;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use midspan_linux::nftables;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
 use midspan_linux::tcp::{self, Repair};
 use midspan_testbed::{KernelTests, kernel_test, skip, skip_part};
+use socket2::{Domain, Socket, Type};
 use two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 
 /// Data of an oversized segment in three fragments of 1,500 bytes (Hasegawa §6.4).
@@ -62,7 +63,7 @@ fn prepare(proxy: &NetworkNamespace, accepted: &TcpStream) -> (InitialWindows, u
     let mark = installed.mark_of_group(0, route(THREE_FRAGMENTS)).unwrap();
     let repair = Repair {
         segment_ceiling: Some(THREE_FRAGMENTS),
-        window_scales: None,
+        ..Repair::default()
     };
     tcp::repair(accepted, repair).unwrap();
     (installed, mark)
@@ -83,8 +84,8 @@ fn what_was_agreed_on_is_read() {
     assert_eq!(near.own_window_scale, far.peer_window_scale);
     let window = tcp::information(&accepted).unwrap().peer_window();
     let repair = Repair {
-        segment_ceiling: None,
         window_scales: Some((near.peer_window_scale + 2, near.own_window_scale)),
+        ..Repair::default()
     };
     tcp::repair(&accepted, repair).unwrap();
     let after = tcp::agreed(&accepted).unwrap();
@@ -95,6 +96,88 @@ fn what_was_agreed_on_is_read() {
     (&accepted).read_exact(&mut [0]).unwrap();
     let seen = tcp::information(&accepted).unwrap().peer_window();
     assert!(seen >= window * 3, "{window} became {seen}");
+}
+
+/// The request has arrived before the repair, and no other ACK follows it: the new window holds at
+/// once, and the answer leaves in one flight.
+#[kernel_test]
+fn a_window_that_is_set_in_the_repair_holds_at_once() {
+    let (proxy, client) = &two_namespaces();
+    let (accepted, opened) = pair(proxy, client);
+    (&opened).write_all(b"request").unwrap();
+    let mut request = [0; 7];
+    while accepted.peek(&mut request).unwrap() < 7 {}
+    let agreed = tcp::agreed(&accepted).unwrap();
+    let window = tcp::information(&accepted).unwrap().peer_window();
+    let scaled = window << 4;
+    let repair = Repair {
+        window_scales: Some((agreed.peer_window_scale + 4, agreed.own_window_scale)),
+        window: Some(scaled),
+        ..Repair::default()
+    };
+    tcp::repair(&accepted, repair).unwrap();
+    assert_eq!(tcp::information(&accepted).unwrap().peer_window(), scaled);
+    (&accepted).read_exact(&mut request).unwrap();
+    assert_eq!(&request, b"request");
+    // All of it arrives, and so does what the client sends afterwards.
+    let answer = vec![7; 300_000];
+    let sent = answer.clone();
+    let reader = std::thread::spawn(move || {
+        let mut received = vec![0; 300_000];
+        (&opened).read_exact(&mut received).unwrap();
+        (&opened).write_all(b"thanks").unwrap();
+        received
+    });
+    (&accepted).write_all(&sent).unwrap();
+    assert!(reader.join().unwrap() == answer);
+    (&accepted).read_exact(&mut [0; 6]).unwrap();
+}
+
+/// A listener with `SO_REUSEADDR`, as the proxy's.
+fn reusing(address: SocketAddr) -> TcpListener {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None).unwrap();
+    socket.set_reuse_address(true).unwrap();
+    socket.bind(&address.into()).unwrap();
+    socket.listen(16).unwrap();
+    socket.into()
+}
+
+/// A listener binds at once although a thousand repaired connections of its address are open or in
+/// TIME_WAIT.
+#[kernel_test]
+fn repaired_connections_do_not_keep_the_address() {
+    let (proxy, client) = &two_namespaces();
+    let listening = proxy.run(|| reusing(NEAR.parse().unwrap())).unwrap();
+    let address = listening.local_addr().unwrap();
+    let far: SocketAddr = FAR.parse().unwrap();
+    let mut open = Vec::new();
+    for number in 0..1_000 {
+        let opened = client.run(move || connect(far, address, None)).unwrap();
+        let (accepted, _) = listening.accept().unwrap();
+        let agreed = tcp::agreed(&accepted).unwrap();
+        let repair = Repair {
+            window_scales: Some((agreed.peer_window_scale + 1, agreed.own_window_scale)),
+            ..Repair::default()
+        };
+        tcp::repair(&accepted, repair).unwrap();
+        if number % 3 == 0 {
+            tcp::route_again(&accepted).unwrap();
+        }
+        let reuses = rustix::net::sockopt::socket_reuseaddr(&accepted).unwrap();
+        assert!(reuses, "SO_REUSEADDR is gone");
+        match number % 2 {
+            // The proxy closes first: its end stays in TIME_WAIT.
+            0 => {
+                drop(accepted);
+                assert_eq!((&opened).read(&mut [0]).unwrap(), 0);
+            }
+            _ => open.push((accepted, opened)),
+        }
+    }
+    drop(listening);
+    let again = proxy.run(move || reusing(address)).unwrap();
+    assert_eq!(again.local_addr().unwrap(), address);
+    drop(open);
 }
 
 /// One socket sends `bytes` and the other reads them. `meanwhile` runs again and again.
@@ -313,7 +396,7 @@ fn nothing_is_changed_after_the_first_byte() {
     (&opened).read_exact(&mut [0]).unwrap();
     let repair = Repair {
         segment_ceiling: Some(THREE_FRAGMENTS),
-        window_scales: None,
+        ..Repair::default()
     };
     let error = tcp::repair(&accepted, repair).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);

@@ -56,6 +56,15 @@ fn assert_contains(old: &str, new: &str, place: &str, expected: &str) {
 }
 
 #[test]
+fn a_key_of_client_legs_is_refused_in_a_server_leg() {
+    assert_message(
+        "client_leg = { initial_window = 10 }",
+        "server_leg = { sending_ahead = \"off\" }",
+        "p.toml:6:16: `sending_ahead` is for client_leg only",
+    );
+}
+
+#[test]
 fn the_good_file_is_good() {
     let path = Path::read(&Source::new("folder/p.toml", GOOD)).unwrap();
     assert_eq!(path.name, "p");

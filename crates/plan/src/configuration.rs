@@ -80,6 +80,7 @@ fn join(one: LegSettings, other: &LegSettings) -> LegSettings {
             PacingBy::Kernel => other.pacing_by,
             by @ PacingBy::Input => by,
         },
+        sending_ahead: one.sending_ahead.or(other.sending_ahead),
         keepalive: one.keepalive.or(other.keepalive),
         user_timeout: one.user_timeout.or(other.user_timeout),
     }

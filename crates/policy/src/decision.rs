@@ -45,4 +45,7 @@ pub struct LegDecision {
     /// The slow-start threshold is set to infinity again, as at the start, because the loss was no
     /// sign of congestion. The congestion window stays as it is.
     pub slow_start_again: bool,
+    /// Whether data may be sent ahead of the client's window, and a bounded start may use the rate
+    /// that it has measured: not while other sessions of the client's network carry data.
+    pub ahead_allowed: Option<bool>,
 }

@@ -6,14 +6,36 @@ pub const LEAST_WINDOW: u32 = 10;
 pub const MOST_WINDOW: u32 = 1000;
 
 /// The largest window, in segments, that is chosen for a known client unless the configuration sets
-/// another: 464 KB, half of what 20 Mbit/s carry in 370 ms.
-pub const DEFAULT_WINDOW_LIMIT: u32 = 320;
+/// another: 927 KB, two thirds of what 20 Mbit/s carry in the 560 ms of a satellite link. A known client
+/// gets less if its share is less, and after a [bounded start](crate::bounded_start) the second flight
+/// may have this size.
+pub const DEFAULT_WINDOW_LIMIT: u32 = 640;
 
-/// The initial windows, in segments, that routes can give: twice [`LEAST_WINDOW`], and each further
-/// one twice the one before, up to `most`. Any other start has [`LEAST_WINDOW`].
+/// The initial windows, in segments, that routes can give: twice [`LEAST_WINDOW`], each further one
+/// twice the one before, up to `most`, and `most` itself if it is notably larger than the last of
+/// these. Any other start has [`LEAST_WINDOW`].
 #[must_use]
 pub fn windows(most: u32) -> Vec<u32> {
-    std::iter::successors(Some(2 * LEAST_WINDOW), |window| window.checked_mul(2))
-        .take_while(|window| *window <= most.min(MOST_WINDOW))
-        .collect()
+    let most = most.min(MOST_WINDOW);
+    let doubled = std::iter::successors(Some(2 * LEAST_WINDOW), |window| window.checked_mul(2));
+    let mut windows: Vec<u32> = doubled.take_while(|window| *window <= most).collect();
+    let is_larger = windows.last().is_some_and(|last| most >= last + last / 4);
+    windows.extend(is_larger.then_some(most));
+    windows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_double_and_the_last_is_the_limit() {
+        assert_eq!(windows(DEFAULT_WINDOW_LIMIT), [20, 40, 80, 160, 320, 640]);
+        assert_eq!(windows(440), [20, 40, 80, 160, 320, 440]);
+        assert_eq!(windows(320), [20, 40, 80, 160, 320]);
+        assert_eq!(windows(399), [20, 40, 80, 160, 320]);
+        assert_eq!(windows(25), [20, 25]);
+        assert_eq!(windows(u32::MAX), [20, 40, 80, 160, 320, 640, 1000]);
+        assert!(windows(19).is_empty());
+    }
 }

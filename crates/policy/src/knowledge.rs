@@ -1,8 +1,11 @@
 //! The measurements that the sessions of a proxy leave for later sessions.
 
+use crate::ahead_history::AheadHistories;
 use crate::hosts::Hosts;
 use crate::learned_start::LearnedPaths;
 use crate::leave_alone::{AsymmetricRoutes, Gains};
+use crate::long_legs::LongLegs;
+use crate::network_load::NetworkLoads;
 use crate::shared_path::SharedPaths;
 
 /// The measurements that the sessions of a proxy leave for later sessions, whatever policies they
@@ -11,6 +14,12 @@ use crate::shared_path::SharedPaths;
 pub struct Knowledge {
     /// The learned properties of the paths to peers.
     pub paths: LearnedPaths,
+    /// The clients to which data was sent ahead of their window.
+    pub ahead: AheadHistories,
+    /// The networks of clients behind long legs.
+    pub long_legs: LongLegs,
+    /// The data that running sessions have in flight over long legs.
+    pub loads: NetworkLoads,
     /// The measured gain of splitting, and the routes on which it gains nothing.
     pub gains: Gains,
     /// The rates of running sessions that share a bottleneck.
@@ -30,6 +39,8 @@ pub struct Forgotten {
     pub asymmetric_routes: usize,
     /// Routes with measured gains.
     pub gains: usize,
+    /// Clients to which data was sent ahead of their window, and networks of clients behind long legs.
+    pub sending_ahead: usize,
 }
 
 impl Forgotten {
@@ -41,6 +52,7 @@ impl Forgotten {
             self.cold_starts,
             self.asymmetric_routes,
             self.gains,
+            self.sending_ahead,
         ];
         all.iter().any(|count| *count >= most)
     }
@@ -52,6 +64,9 @@ impl Knowledge {
     pub const fn part_of(parts: usize) -> Self {
         Self {
             paths: LearnedPaths::part_of(parts),
+            ahead: AheadHistories::part_of(parts),
+            long_legs: LongLegs::part_of(parts),
+            loads: NetworkLoads::part_of(parts),
             gains: Gains::part_of(parts),
             shared: SharedPaths::part_of(parts),
             routes: AsymmetricRoutes::part_of(parts),
@@ -68,6 +83,7 @@ impl Knowledge {
             cold_starts,
             asymmetric_routes: self.routes.forget_some(hosts, most),
             gains: self.gains.forget(hosts, most),
+            sending_ahead: self.ahead.forget(hosts, most) + self.long_legs.forget(hosts, most),
         }
     }
 }

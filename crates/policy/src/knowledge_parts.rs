@@ -56,18 +56,19 @@ impl KnowledgeParts for Knowledge {
     }
 }
 
-/// Names the part in which entries are: one constructor for each field of [`Knowledge`].
+/// Names the part in which entries are: each field of [`Knowledge`] has one constructor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartKey(u64);
 
 impl PartKey {
-    /// For [`Knowledge::paths`]: the path to this peer.
+    /// For [`Knowledge::paths`] and [`Knowledge::ahead`]: the path to this peer.
     #[must_use]
     pub fn paths(peer: IpAddr) -> Self {
         Self::of(&host_prefix(peer))
     }
 
-    /// For [`Knowledge::shared`]: the sessions of this client's network.
+    /// For [`Knowledge::shared`], [`Knowledge::long_legs`] and [`Knowledge::loads`]: the sessions of this
+    /// client's network.
     #[must_use]
     pub fn shared(client: IpAddr) -> Self {
         Self::of(&site_prefix(client))

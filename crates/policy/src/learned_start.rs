@@ -17,6 +17,7 @@ use crate::cold_start::{ColdStarts, KnownColdStart};
 use crate::hosts::Hosts;
 use crate::part_limit::part_limit;
 use crate::prefix::host_prefix;
+use crate::reading_holds::reading_holds;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
@@ -46,16 +47,15 @@ const HALVINGS: u8 = 5;
 const STARTS: usize = 256;
 /// Largest number of sessions of one peer whose data in flight is counted.
 const RUNNING: usize = 256;
-/// How long a reading of data in flight counts at least, beyond a round trip. A session that sends is
-/// read ten times a second; where it is read less often, the reading counts for two and a half
-/// intervals.
-const READING_HOLDS: TimeSpan = TimeSpan::from_milliseconds(250);
 
 /// How a connection is to start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LearnedStart {
     /// Initial window in segments.
     pub window: u32,
+    /// If this window is that of a [bounded start](crate::bounded_start): the segments that the relay
+    /// lets be in flight until ACKs have shown what the path carries.
+    pub bound: Option<u32>,
     /// Rate of the first flight, where the path is known: the path's rate, divided by the number of
     /// connections that start at the same time.
     pub rate: Option<BitRate>,
@@ -64,11 +64,17 @@ pub struct LearnedStart {
 }
 
 impl LearnedStart {
+    /// Segments of the first flight.
+    #[must_use]
+    pub fn segments(&self) -> u32 {
+        self.bound.unwrap_or(self.window)
+    }
+
     /// How the first flight is spread, if it is larger than usual.
     #[must_use]
     pub fn first_flight(&self) -> Option<FirstFlight> {
-        (self.window > LEAST_WINDOW).then_some(FirstFlight {
-            segments: self.window,
+        (self.segments() > LEAST_WINDOW).then_some(FirstFlight {
+            segments: self.segments(),
             rate: self.rate,
         })
     }
@@ -210,7 +216,7 @@ impl LearnedPaths {
         session: SessionId,
         (bytes, interval): (u64, TimeSpan),
     ) {
-        let holds = READING_HOLDS.max(interval * 5 / 2);
+        let holds = reading_holds(interval);
         let peer = host_prefix(peer);
         let Some(path) = self.paths.get_mut(&peer) else {
             let segments = bytes / u64::from(SEGMENT);
@@ -249,14 +255,46 @@ impl LearnedPaths {
         segment_size: u32,
         windows: &[u32],
     ) -> LearnedStart {
+        self.begin(now, peer, segment_size, (windows, false))
+    }
+
+    /// The same for a [bounded start](crate::bounded_start): it gets the largest of these windows, and
+    /// its first flight gets exactly its share.
+    pub(crate) fn start_bounded(
+        &mut self,
+        now: Time,
+        peer: IpAddr,
+        segment_size: u32,
+        windows: &[u32],
+    ) -> LearnedStart {
+        self.begin(now, peer, segment_size, (windows, true))
+    }
+
+    fn begin(
+        &mut self,
+        now: Time,
+        peer: IpAddr,
+        segment_size: u32,
+        (windows, is_bounded): (&[u32], bool),
+    ) -> LearnedStart {
         let peer = host_prefix(peer);
+        let largest = windows.iter().copied().max().unwrap_or(LEAST_WINDOW);
+        let of_window = |segments: u32| match is_bounded && segments > LEAST_WINDOW {
+            true => (
+                largest.max(segments),
+                Some(segments).filter(|it| *it < largest),
+            ),
+            false => (segments, None),
+        };
         let known = self.paths.get_mut(&peer).and_then(|path| {
             let rate = BitRate::from_bits_per_second(path.aged(now, path.rate))?;
             Some((path, rate))
         });
         let Some((path, rate)) = known else {
+            let (window, bound) = of_window(self.cold.start(now, peer, windows));
             return LearnedStart {
-                window: self.cold.start(now, peer, windows),
+                window,
+                bound,
                 rate: None,
                 is_lossy: false,
             };
@@ -271,22 +309,31 @@ impl LearnedPaths {
         let segment = u64::from(segment_size.max(1));
         let share = path.share(now, rate, in_flight, segment);
         let possible = windows.iter().copied().filter(|window| *window <= share);
-        let mut window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
+        let chosen = possible.max().unwrap_or(LEAST_WINDOW);
+        let chosen = if is_bounded {
+            share.min(largest)
+        } else {
+            chosen
+        };
+        let mut segments = chosen.max(LEAST_WINDOW);
         // The capacity of a path that the newest session did not fill is unknown. A start there
         // gets at least the window of a cold start, unless earlier starts lost segments or sessions
         // are running.
         if !path.is_filled && path.halvings == 0 && path.running.is_empty() {
-            window = window.max(self.cold.start(now, peer, windows));
+            segments = segments.max(self.cold.start(now, peer, windows));
         }
         let starts = path.starts.len() as u64 + 1;
         if path.starts.len() < STARTS {
             let end = now + path.round_trip;
-            path.starts.push_back((end, u64::from(window) * segment));
+            path.starts.push_back((end, u64::from(segments) * segment));
         }
-        let spread = BitRate::from_transfer(u64::from(window) * segment * SPREAD, path.round_trip);
+        let flight = u64::from(segments) * segment;
+        let spread = BitRate::from_transfer(flight * SPREAD, path.round_trip);
         let spread = spread.map_or(0, BitRate::bits_per_second);
+        let (window, bound) = of_window(segments);
         LearnedStart {
             window,
+            bound,
             rate: BitRate::from_bits_per_second((rate.bits_per_second() / starts).max(spread)),
             is_lossy: path.is_lossy,
         }
@@ -346,6 +393,19 @@ impl LearnedPaths {
     pub(crate) fn forget(&mut self, hosts: &Hosts, most: usize) -> (usize, usize) {
         let paths = hosts.forget(&mut self.paths, &mut self.order, most);
         (paths, self.cold.forget(hosts, most))
+    }
+
+    /// The rate that earlier connections with this peer have reached, as far as starts with it lost
+    /// nothing.
+    pub(crate) fn rate(&self, now: Time, peer: IpAddr) -> Option<BitRate> {
+        let path = self.paths.get(&host_prefix(peer))?;
+        BitRate::from_bits_per_second(path.aged(now, path.rate) >> path.halvings)
+    }
+
+    /// The shortest round trip to this peer that earlier connections have measured.
+    pub(crate) fn round_trip(&self, peer: IpAddr) -> Option<TimeSpan> {
+        let path = self.paths.get(&host_prefix(peer))?;
+        Some(path.round_trip)
     }
 
     /// Number of known peers.

@@ -8,8 +8,9 @@
 //! | --- | --- | --- |
 //! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
-//! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions |
-//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, then while data flows | oversized segments, sending ahead |
+//! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions; perhaps [bounded](bounded_start) by the relay |
+//! | [`AutomaticAhead`] | before the first byte towards a client behind a long leg, then while data flows | how far data is sent ahead of its window |
+//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, or behind a long leg; then while data flows | oversized segments, sending ahead |
 //! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
 //! | [`Bounding`] | while memory is short | buffers of one direction |
@@ -32,8 +33,12 @@
 pub mod accept_share;
 mod access;
 pub mod ack_thinning;
+mod ack_train;
 mod acknowledgement;
 mod admission;
+pub mod ahead_history;
+pub mod automatic_ahead;
+pub mod bounded_start;
 pub mod buffers;
 pub mod client_share;
 pub mod cold_start;
@@ -47,17 +52,20 @@ mod knowledge;
 mod knowledge_parts;
 pub mod learned_start;
 pub mod leave_alone;
+pub mod long_legs;
 pub mod making_room;
 pub mod memory_bounds;
 pub mod memory_share;
 pub mod narrow_leg;
 pub mod narrow_session;
+pub mod network_load;
 pub mod opening_bound;
 pub mod oversized_segments;
 pub mod pacing;
 mod part_limit;
 pub mod policies;
 pub mod prefix;
+mod reading_holds;
 mod recent_maximum;
 mod sample;
 mod sampling_pace;
@@ -80,9 +88,12 @@ pub use knowledge_parts::{KnowledgeParts, Part, PartKey};
 pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
 pub use sampling_pace::SamplingPace;
-pub use settings::{Buffer, LegSettings, Pacing, PacingBy};
+pub use settings::{AheadBy, Buffer, LegSettings, Pacing, PacingBy};
 pub use start::{LegStart, Start};
 
+use std::net::IpAddr;
+
+use automatic_ahead::{AcceptedLeg, AutomaticAhead};
 use learned_start::LearnedStart;
 use leave_alone::Passage;
 use memory_share::{Bounding, DirectionMemory, MemoryShare};
@@ -170,8 +181,26 @@ pub trait Policy {
         known: &mut dyn KnowledgeParts,
     ) -> Start;
 
-    /// Called when the client's leg exists and the client's access link is known: decides on
-    /// oversized segments and sending ahead, from then on to the end of the leg.
+    /// Called when the client's leg exists and nothing has been sent on it: decides whether data may
+    /// be sent ahead of the client's window although no profile sets this. `None`: never.
+    fn ahead(
+        &mut self,
+        _now: Time,
+        _client: IpAddr,
+        _leg: &AcceptedLeg,
+        _known: &mut dyn KnowledgeParts,
+    ) -> Option<AutomaticAhead> {
+        None
+    }
+
+    /// Whether [`ahead`](Policy::ahead) may return anything, so that the leg has to be read for it.
+    fn sends_ahead(&self) -> bool {
+        false
+    }
+
+    /// Called when the client's leg exists, if the client's access link is known or if data may be
+    /// sent [ahead](Policy::ahead): decides on oversized segments and sending ahead, from then on to
+    /// the end of the leg.
     fn narrow(&mut self, client: &NarrowClient) -> NarrowLeg {
         NarrowLeg::new(client)
     }

@@ -1,17 +1,20 @@
-//! A leg towards a client behind a narrow upstream: oversized segments and sending ahead together
-//! (Hasegawa), for any caller that has a socket, real or simulated.
+//! A leg towards a client behind a narrow upstream, or behind a long leg: oversized segments and
+//! sending ahead together (Hasegawa), for any caller that has a socket, real or simulated.
 
 use std::sync::Arc;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
+use crate::ahead_history::AheadRecord;
+use crate::automatic_ahead::{AheadState, AutomaticAhead};
+use crate::bounded_start::BoundedStart;
 use crate::oversized_segments::{
     Event, Measured, OversizedSegments, OversizedStart, SegmentSizes, Verdict,
 };
 use crate::sending_ahead::{SendAhead, SendingAhead};
 use crate::{AccessLink, LegSample};
 
-/// A client with a known access link, before it is sent anything.
+/// A client with a known access link, or behind a long leg, before it is sent anything.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NarrowClient {
     /// Its access link.
@@ -29,6 +32,10 @@ pub struct NarrowClient {
     pub start: OversizedStart,
     /// The verdict of earlier sessions on the client.
     pub verdict: Option<Verdict>,
+    /// The decision on sending ahead, where the access link's own does not replace it.
+    pub ahead: Option<AutomaticAhead>,
+    /// Segments of its first flight, if it has the initial window of a bounded start.
+    pub bound: Option<u32>,
 }
 
 impl NarrowClient {
@@ -70,6 +77,9 @@ pub struct NarrowStart {
     pub segment_ceiling: Option<u32>,
     /// Bits that are added to the scale with which the client's window is read.
     pub added_scale: u8,
+    /// The window in bytes that holds until the client advertises the next one; `None`: the one that
+    /// it has advertised.
+    pub window: Option<u64>,
     /// Its send buffer.
     pub send_buffer: Option<ByteSize>,
     /// It is paced at no higher rate, whatever else is decided: a burst of oversized segments
@@ -107,6 +117,9 @@ pub struct NarrowLeg {
     ahead: Option<SendingAhead>,
     /// The window that sending ahead assumes.
     wanted: ByteSize,
+    /// Sending ahead without a profile.
+    automatic: Option<AutomaticAhead>,
+    bounded: Option<BoundedStart>,
 }
 
 impl NarrowLeg {
@@ -117,7 +130,12 @@ impl NarrowLeg {
         let (downstream, upstream) = (access.downstream, access.upstream);
         let is_probed = client.start == OversizedStart::Probe;
         let segment_ceiling = client.ceiling();
-        let added_scale = (access.send_ahead).added_scale(client.window, client.window_scale);
+        let automatic = client.ahead.clone();
+        let automatic = automatic.filter(|_| access.send_ahead == SendAhead::Off);
+        let added_scale = match &automatic {
+            Some(automatic) => automatic.added_scale(),
+            None => (access.send_ahead).added_scale(client.window, client.window_scale),
+        };
         let oversized = segment_ceiling.filter(|_| is_probed).map(|_| {
             let sizes = Arc::clone(&client.sizes);
             let own = client.segment_size;
@@ -132,6 +150,7 @@ impl NarrowLeg {
             start: NarrowStart {
                 segment_ceiling,
                 added_scale,
+                window: (automatic.as_ref()).map(AutomaticAhead::scaled_window),
                 send_buffer,
                 pacing_rate: downstream.filter(|_| oversized.is_some()),
             },
@@ -139,6 +158,9 @@ impl NarrowLeg {
             segments_cap: None,
             ahead: wanted.map(|window| SendingAhead::new(window, added_scale)),
             wanted: wanted.unwrap_or_default(),
+            automatic,
+            bounded: (client.bound)
+                .map(|segments| BoundedStart::new(segments, client.segment_size)),
         }
     }
 
@@ -151,7 +173,21 @@ impl NarrowLeg {
     /// Whether the leg is to be read while data flows.
     #[must_use]
     pub const fn is_read(&self) -> bool {
-        self.oversized.is_some() || self.ahead.is_some()
+        self.oversized.is_some()
+            || self.ahead.is_some()
+            || self.automatic.is_some()
+            || self.bounded.is_some()
+    }
+
+    /// Whether data may be sent ahead without a profile, and a bounded start may use the rate that it
+    /// has measured; from the next reading on.
+    pub fn set_ahead_allowed(&mut self, is_allowed: bool) {
+        if let Some(automatic) = &mut self.automatic {
+            automatic.set_allowed(is_allowed);
+        }
+        if let Some(bounded) = &mut self.bounded {
+            bounded.set_allowed(is_allowed);
+        }
     }
 
     /// Takes a reading of the leg; returns the changes, apart from that of the
@@ -159,6 +195,12 @@ impl NarrowLeg {
     pub fn handle_sample(&mut self, now: Time, sample: &LegSample) -> NarrowDecision {
         if let Some(ahead) = &mut self.ahead {
             ahead.handle_sample(now, sample);
+        }
+        if let Some(automatic) = &mut self.automatic {
+            automatic.handle_sample(now, sample);
+        }
+        if let Some(bounded) = &mut self.bounded {
+            bounded.handle_sample(now, sample);
         }
         let Some(oversized) = &mut self.oversized else {
             return NarrowDecision::default();
@@ -175,6 +217,9 @@ impl NarrowLeg {
 
     /// Takes the last reading of a leg that ends.
     pub fn handle_end(&mut self, now: Time, sample: &LegSample) -> NarrowDecision {
+        if let Some(automatic) = &mut self.automatic {
+            automatic.handle_sample(now, sample);
+        }
         let Some(oversized) = &mut self.oversized else {
             return NarrowDecision::default();
         };
@@ -197,7 +242,18 @@ impl NarrowLeg {
     #[must_use]
     pub fn cap(&self) -> Option<ByteSize> {
         let ahead = self.ahead.as_ref().map(SendingAhead::cap);
-        self.segments_cap.into_iter().chain(ahead).min()
+        let all = self.segments_cap.into_iter().chain(ahead);
+        all.chain(self.automatic_cap()).min()
+    }
+
+    /// The lower one of the caps of sending ahead without a profile and of a bounded start; the largest
+    /// number of bytes while there is none.
+    fn automatic_cap(&self) -> Option<ByteSize> {
+        let ahead = self.automatic.as_ref().map(AutomaticAhead::cap);
+        let bounded = self.bounded.as_ref().map(BoundedStart::bound);
+        let caps = ahead.into_iter().chain(bounded);
+        caps.map(|cap| cap.unwrap_or(ByteSize::from_bytes(u64::MAX)))
+            .min()
     }
 
     /// The same for a sender that keeps to the client's window as it reads it, so that it needs no
@@ -207,7 +263,9 @@ impl NarrowLeg {
         let ahead = self.ahead.as_ref().map(SendingAhead::cap);
         let ahead = ahead.filter(|cap| *cap != self.wanted);
         let all = self.segments_cap.into_iter().chain(ahead);
-        all.min().filter(|cap| cap.bytes() != u64::MAX)
+        all.chain(self.automatic_cap())
+            .min()
+            .filter(|cap| cap.bytes() != u64::MAX)
     }
 
     /// When to read the leg again, while data is in flight; `None` if nothing will change.
@@ -216,7 +274,12 @@ impl NarrowLeg {
         let oversized = self.oversized.as_ref();
         let oversized = oversized.and_then(|state| state.poll_timeout(now));
         let ahead = self.ahead.as_ref().map(|state| state.poll_timeout(now));
-        oversized.into_iter().chain(ahead).min()
+        let automatic = self.automatic.as_ref();
+        let automatic = automatic.map(|state| state.poll_timeout(now));
+        let bounded = self.bounded.as_ref();
+        let bounded = bounded.and_then(|state| state.poll_timeout(now));
+        let all = oversized.into_iter().chain(ahead);
+        all.chain(automatic).chain(bounded).min()
     }
 
     /// The present segment size in bytes of data; `None` where it is always the client's own.
@@ -236,6 +299,27 @@ impl NarrowLeg {
     /// How often a loss has reduced the leg to the client's true window.
     #[must_use]
     pub fn sending_ahead_losses(&self) -> u32 {
-        self.ahead.as_ref().map_or(0, SendingAhead::losses)
+        let by_profile = self.ahead.as_ref().map_or(0, SendingAhead::losses);
+        by_profile + u32::from(self.ahead_record().has_failed)
+    }
+
+    /// The state of sending ahead without a profile; `None` where there is none.
+    #[must_use]
+    pub fn ahead_state(&self) -> Option<AheadState> {
+        self.automatic.as_ref().map(AutomaticAhead::state)
+    }
+
+    /// What sending ahead without a profile has found out.
+    #[must_use]
+    pub fn ahead_record(&self) -> AheadRecord {
+        let automatic = self.automatic.as_ref();
+        automatic.map_or_else(AheadRecord::default, AutomaticAhead::record)
+    }
+
+    /// Memory is short: without a profile, nothing is sent ahead any more.
+    pub const fn handle_shortage(&mut self) {
+        if let Some(automatic) = &mut self.automatic {
+            automatic.handle_shortage();
+        }
     }
 }

@@ -1,14 +1,16 @@
-//! A session whose policy also decides on a narrow client leg, as one [`Policy`]: for callers that
-//! have one policy for each session and read both legs at once.
+//! A session whose policy also decides on a narrow or long client leg, as one [`Policy`]: for callers
+//! that have one policy for each session and read both legs at once.
+
+use std::net::IpAddr;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
+use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead};
 use crate::congestion::Reason;
 use crate::learned_start::LearnedStart;
 use crate::leave_alone::Passage;
 use crate::memory_share::{Bounding, DirectionMemory, MemoryShare};
 use crate::narrow_leg::{NarrowClient, NarrowLeg};
-use crate::oversized_segments::OversizedStart;
 use crate::{
     Admission, Buffer, Decision, KnowledgeParts, Leg, LegDecision, Policy, Request, SessionId,
     SessionSample, Start,
@@ -22,8 +24,9 @@ const FIRST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
 pub struct NarrowSession {
     inner: Box<dyn Policy + Send>,
     leg: NarrowLeg,
-    start: OversizedStart,
-    window_scale: u8,
+    client: NarrowClient,
+    /// The round trip of the leg's handshake, if it is known.
+    round_trip: Option<TimeSpan>,
     announced: Option<ByteSize>,
     interval: TimeSpan,
     /// When the inner policy last got a sample.
@@ -31,14 +34,19 @@ pub struct NarrowSession {
 }
 
 impl NarrowSession {
-    /// A session of this client, about which `inner` decides.
+    /// A session of this client, about which `inner` decides. Data may be sent ahead of its window
+    /// without a profile if the `round_trip` of the handshake is given.
     #[must_use]
-    pub fn new(mut inner: Box<dyn Policy + Send>, client: &NarrowClient) -> Self {
+    pub fn new(
+        mut inner: Box<dyn Policy + Send>,
+        client: NarrowClient,
+        round_trip: Option<TimeSpan>,
+    ) -> Self {
         Self {
-            leg: inner.narrow(client),
+            leg: inner.narrow(&client),
             inner,
-            start: client.start,
-            window_scale: client.window_scale,
+            client,
+            round_trip,
             announced: None,
             interval: FIRST_LOOK,
             shown: None,
@@ -59,6 +67,29 @@ impl NarrowSession {
             (Some(_), None) => true,
             (None, _) => false,
         }
+    }
+
+    /// Decides on the leg, by what earlier sessions of the client have left.
+    fn begin(
+        &mut self,
+        now: Time,
+        client: IpAddr,
+        bound: Option<u32>,
+        known: &mut dyn KnowledgeParts,
+    ) {
+        let accepted = self.round_trip.map(|round_trip| AcceptedLeg {
+            round_trip,
+            window: self.client.window,
+            window_scale: self.client.window_scale,
+            segment_size: self.client.segment_size,
+        });
+        let inner = &mut self.inner;
+        let ahead = accepted.and_then(|leg| inner.ahead(now, client, &leg, known));
+        self.leg = inner.narrow(&NarrowClient {
+            ahead,
+            bound,
+            ..self.client.clone()
+        });
     }
 
     fn narrow(&mut self, now: Time, sample: &SessionSample, decision: &mut LegDecision) {
@@ -110,15 +141,17 @@ impl Policy for NarrowSession {
         known: &mut dyn KnowledgeParts,
     ) -> Start {
         let mut start = self.inner.start(now, request, window, known);
+        let bound = window.and_then(|start| start.bound);
+        self.begin(now, request.client.ip(), bound, known);
         let leg = &mut start.client;
         let narrow = self.leg.start();
         if let Some(ceiling) = narrow.segment_ceiling {
             leg.segment_ceiling = Some(ByteSize::from_bytes(u64::from(ceiling)));
-            leg.oversized_start = self.start;
+            leg.oversized_start = self.client.start;
             leg.pacing_rate = self.paced(leg.pacing_rate);
         }
         if narrow.added_scale > 0 {
-            leg.window_scale = Some(self.window_scale + narrow.added_scale);
+            leg.window_scale = Some(self.client.window_scale + narrow.added_scale);
         }
         if let Some(size) = narrow.send_buffer {
             leg.send_buffer = Buffer::Fixed(size);
@@ -139,6 +172,9 @@ impl Policy for NarrowSession {
             }
             false => Decision::default(),
         };
+        if let Some(is_allowed) = decision.client.ahead_allowed {
+            self.leg.set_ahead_allowed(is_allowed);
+        }
         self.narrow(now, sample, &mut decision.client);
         decision.client.pacing_rate = decision
             .client
@@ -148,7 +184,25 @@ impl Policy for NarrowSession {
     }
 
     fn end(&mut self, now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
-        self.inner.end(now, sample, known);
+        let sample = SessionSample {
+            ahead: self.leg.ahead_record(),
+            ..*sample
+        };
+        self.inner.end(now, &sample, known);
+    }
+
+    fn ahead(
+        &mut self,
+        now: Time,
+        client: IpAddr,
+        leg: &AcceptedLeg,
+        known: &mut dyn KnowledgeParts,
+    ) -> Option<AutomaticAhead> {
+        self.inner.ahead(now, client, leg, known)
+    }
+
+    fn sends_ahead(&self) -> bool {
+        self.inner.sends_ahead()
     }
 
     fn bound(&self, share: &MemoryShare, direction: &DirectionMemory) -> Bounding {

@@ -2,6 +2,7 @@
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
+use crate::ahead_history::AheadRecord;
 use crate::{Leg, Request};
 
 /// One reading of a leg: what `TCP_INFO` gives, and what a simulated socket offers as well.
@@ -85,6 +86,9 @@ pub struct SessionSample {
     /// Time from the client's first segment to an orderly end; `None` for a session that still runs
     /// or that ended otherwise.
     pub lasted: Option<TimeSpan>,
+    /// What sending ahead of the client's window has found out, in the last reading of a session
+    /// that was prepared for it.
+    pub ahead: AheadRecord,
     /// Bytes that the proxy holds, read from the server and not yet written to the client.
     pub held_towards_client: ByteSize,
     /// Bytes that the proxy holds, read from the client and not yet written to the server.

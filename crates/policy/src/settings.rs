@@ -65,6 +65,16 @@ pub enum PacingBy {
     Input,
 }
 
+/// Whether data is sent ahead of the window that a client advertises (Hasegawa §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, DeriveDeserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AheadBy {
+    /// Never, except by a profile of the client's access link.
+    Off,
+    /// On long legs, as far as measurements allow.
+    Auto,
+}
+
 /// The configured settings of one leg. A setting that is left out has the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -89,6 +99,10 @@ pub struct LegSettings {
     pub pacing: Pacing,
     /// Whether the kernel or the proxy enforces the pacing rate.
     pub pacing_by: PacingBy,
+    /// Whether data is sent ahead of a client's window; `None` leaves it to the listener's policy. No
+    /// effect on legs towards servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sending_ahead: Option<AheadBy>,
     /// Idle time after which the peer is probed (`TCP_KEEPIDLE`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keepalive: Option<TimeSpan>,

@@ -133,8 +133,10 @@ fn a_narrow_leg_is_paced_at_its_link_and_its_policy_gets_only_due_samples() {
             .into(),
         start: OversizedStart::Probe,
         verdict: None,
+        ahead: None,
+        bound: None,
     };
-    let mut session = NarrowSession::new(inner, &client);
+    let mut session = NarrowSession::new(inner, client, None);
     let start = session.start(Time::ZERO, &request(1), None, known);
     assert_eq!(start.client.pacing_rate, access.downstream);
     for turn in 0..1000 {

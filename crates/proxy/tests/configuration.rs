@@ -154,7 +154,7 @@ fn an_unknown_key_is_located_and_the_nearest_named() {
         )),
         "midspan.toml:5:16: unknown key `congestion` (known: congestion_control, \
          initial_window, send_buffer, receive_buffer, notsent_lowat, pacing_rate, pacing, \
-         pacing_by, keepalive, user_timeout)"
+         pacing_by, sending_ahead, keepalive, user_timeout)"
     );
 }
 
@@ -204,6 +204,13 @@ fn policy_auto_leaves_to_it_what_the_legs_leave_open() {
             "{LISTENER}client_leg = {{ receive_buffer = \"adaptive\" }}\n"
         )),
         "midspan.toml:5:16: \"adaptive\" is for send_buffer only"
+    );
+    assert!(session.sends_ahead());
+    let off = format!("{LISTENER}policy = \"auto\"\nclient_leg = {{ sending_ahead = \"off\" }}\n");
+    assert!(!read(&off).unwrap().listeners[0].relay.session.sends_ahead());
+    assert_eq!(
+        error(&off.replace("client_leg", "server_leg")),
+        "midspan.toml:6:16: `sending_ahead` is for client_leg only"
     );
 }
 

@@ -1,17 +1,21 @@
-//! Legs towards clients behind a narrow upstream: carries out the decisions of the policies for
-//! oversized segments and for sending ahead (Hasegawa).
+//! Legs towards clients behind a narrow upstream, or behind a long leg: carries out the decisions of
+//! the policies for oversized segments and for sending ahead (Hasegawa).
 
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use midspan_linux::tcp::{self, Repair};
+use midspan_linux::tcp::{self, Agreed, Repair};
+use midspan_policy::ahead_history::AheadRecord;
+use midspan_policy::automatic_ahead::{AcceptedLeg, AheadState, AutomaticAhead};
 use midspan_policy::narrow_leg::{NarrowClient, NarrowDecision};
 use midspan_policy::oversized_segments::{Event, OversizedStart};
-use midspan_policy::{LegSample, Policy, narrow_leg};
+use midspan_policy::{AccessLink, LegSample, Policy, narrow_leg};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+use super::knowledge::SharedKnowledge;
 use super::listener::Listener;
 use super::remembered::Remembered;
 use super::sample::sample;
@@ -41,7 +45,7 @@ impl Profiles {
 /// Counters of a narrow leg, for logs and the list of sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct NarrowReport {
-    /// Name of the profile.
+    /// Name of the profile; empty for a client without one.
     pub profile: String,
     /// Present segment size, in bytes of data; 0 if the kernel chooses it.
     pub segment_size_bytes: u32,
@@ -55,17 +59,22 @@ pub struct NarrowReport {
     pub added_window_scale: u8,
     /// How often a loss limited the leg to the client's true window.
     pub sending_ahead_losses: u32,
+    /// Whether data is sent ahead of the window of a client without a profile: "watching", "ahead"
+    /// or "taken_back".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sending_ahead: Option<String>,
     /// ACKs without data received.
     pub acknowledgements: u32,
     /// Bytes of these ACKs, with IP and TCP headers.
     pub acknowledgement_bytes: u64,
 }
 
-/// A leg towards a narrow client.
+/// A leg towards a narrow client, or a long one.
 #[derive(Debug)]
 pub struct NarrowLeg {
     profiles: Profiles,
-    place: usize,
+    /// The number of the client's profile, if one applies.
+    place: Option<usize>,
     client: IpAddr,
     /// Decides; the rest carries out.
     decides: narrow_leg::NarrowLeg,
@@ -81,28 +90,48 @@ pub struct NarrowLeg {
     next_look: Option<Time>,
     /// The number of sent segments at the last count, if segments were oversized since then.
     counted: Option<u32>,
+    /// Whether it was counted as a leg that sends ahead without a profile.
+    was_ahead: bool,
     report: NarrowReport,
 }
 
 impl NarrowLeg {
     /// Prepares the leg of an accepted client, to which nothing has been sent yet. `None` if no
-    /// profile applies to this client, or none of the profile's measures can be used. Also returns
-    /// the number of options that the kernel refused.
+    /// profile applies to this client, or none of the profile's measures can be used, and nothing is
+    /// sent ahead without a profile. With `bound`, its initial window is that of a bounded start, and
+    /// its first flight has this many segments. Also returns the number of options that the kernel refused.
     pub fn begin(
         socket: impl AsFd,
         client: IpAddr,
         profiles: &Profiles,
-        policy: &mut dyn Policy,
+        (policy, known): (&mut dyn Policy, &mut SharedKnowledge),
+        bound: Option<u32>,
         now: Time,
     ) -> (Option<Box<Self>>, u64) {
-        let Some(place) = profile::find(profiles.all(), client.to_canonical()) else {
-            return (None, 0);
-        };
-        let Some(profile) = profiles.all().get(place) else {
-            return (None, 0);
-        };
         let socket = socket.as_fd();
-        match Self::prepare(socket, client, profiles, (place, profile), policy, now) {
+        let place = profile::find(profiles.all(), client.to_canonical());
+        let found = place.and_then(|place| Some((place, profiles.all().get(place)?)));
+        let Some((place, profile)) = found else {
+            if !policy.sends_ahead() && bound.is_none() {
+                return (None, 0);
+            }
+            return match Self::prepare_long(socket, client, profiles, (policy, known), bound, now) {
+                Ok((leg, errors)) => (leg.map(Box::new), errors),
+                Err(error) => {
+                    tracing::debug!("a long leg is left as it is: {error}");
+                    (None, 1)
+                }
+            };
+        };
+        match Self::prepare(
+            socket,
+            client,
+            profiles,
+            (place, profile),
+            policy,
+            bound,
+            now,
+        ) {
             Ok(leg) => (leg.map(Box::new), 0),
             Err(error) => {
                 tracing::debug!(profile = profile.name, "a client is left as it is: {error}");
@@ -111,12 +140,80 @@ impl NarrowLeg {
         }
     }
 
+    /// Prepares the leg of a client without a profile, if the policy may send ahead of its window, or
+    /// if its start is bounded. Also returns the number of options that the kernel refused.
+    fn prepare_long(
+        socket: BorrowedFd<'_>,
+        client: IpAddr,
+        profiles: &Profiles,
+        (policy, known): (&mut dyn Policy, &mut SharedKnowledge),
+        bound: Option<u32>,
+        now: Time,
+    ) -> io::Result<(Option<Self>, u64)> {
+        let sample = sample(socket)?;
+        let mut leg = AcceptedLeg {
+            round_trip: sample.round_trip_time.unwrap_or_default(),
+            window: sample.peer_window,
+            window_scale: 0,
+            segment_size: sample.segment_size,
+        };
+        if !leg.is_long() && bound.is_none() {
+            return Ok((None, 0));
+        }
+        let agreed = tcp::agreed(socket)?;
+        leg.window_scale = agreed.peer_window_scale;
+        let ahead = policy.ahead(now, client, &leg, known);
+        let (ahead, errors) = match ahead.map(|ahead| raise_scale(socket, &agreed, ahead)) {
+            None => (None, 0),
+            Some(Ok(ahead)) => (Some(ahead), 0),
+            // A relay without the capability works without sending ahead.
+            Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => (None, 0),
+            Some(Err(error)) => {
+                tracing::debug!("nothing is sent ahead of a client's window: {error}");
+                (None, 1)
+            }
+        };
+        if ahead.is_none() && bound.is_none() {
+            return Ok((None, errors));
+        }
+        let decides = policy.narrow(&NarrowClient {
+            access: AccessLink::default(),
+            segment_size: agreed.segment_size,
+            window: sample.peer_window,
+            window_scale: agreed.peer_window_scale,
+            sizes: Arc::default(),
+            start: OversizedStart::Probe,
+            verdict: None,
+            ahead,
+            bound,
+        });
+        let is_four = client.to_canonical().is_ipv4();
+        let leg = Self {
+            profiles: profiles.clone(),
+            place: None,
+            client,
+            decides,
+            marks: Vec::new(),
+            is_four,
+            own_mark: 0,
+            ack_size: acknowledgement_size(is_four, agreed.timestamps),
+            last_moved: now,
+            round_trip: sample.round_trip_time,
+            next_look: None,
+            counted: None,
+            was_ahead: false,
+            report: NarrowReport::default(),
+        };
+        Ok((Some(leg), errors))
+    }
+
     fn prepare(
         socket: BorrowedFd<'_>,
         client: IpAddr,
         profiles: &Profiles,
         (place, profile): (usize, &AccessProfile),
         policy: &mut dyn Policy,
+        bound: Option<u32>,
         now: Time,
     ) -> std::io::Result<Option<Self>> {
         let agreed = tcp::agreed(socket)?;
@@ -143,6 +240,8 @@ impl NarrowLeg {
             sizes: own.map(|_| sizes).unwrap_or_default().into(),
             start: OversizedStart::Probe,
             verdict: profiles.verdicts.of(client),
+            ahead: None,
+            bound,
         });
         let start = decides.start();
         let own = own.filter(|_| start.segment_ceiling.is_some());
@@ -160,6 +259,7 @@ impl NarrowLeg {
                         let peer = agreed.peer_window_scale + added_scale;
                         (peer, agreed.own_window_scale)
                     }),
+                    window: None,
                 },
             )?;
         }
@@ -174,7 +274,7 @@ impl NarrowLeg {
         }
         let mut leg = Self {
             profiles: profiles.clone(),
-            place,
+            place: Some(place),
             client,
             decides,
             marks,
@@ -185,10 +285,30 @@ impl NarrowLeg {
             round_trip: None,
             next_look: None,
             counted: None,
+            was_ahead: false,
             report: NarrowReport::default(),
         };
         leg.take_in(socket, &sample, now)?;
         Ok(Some(leg))
+    }
+
+    fn profile(&self) -> Option<&AccessProfile> {
+        self.profiles.all().get(self.place?)
+    }
+
+    /// Memory is short: without a profile, nothing is sent ahead any more.
+    pub const fn handle_shortage(&mut self) {
+        self.decides.handle_shortage();
+    }
+
+    /// Whether data may be sent ahead without a profile, from the next reading on.
+    pub fn set_ahead_allowed(&mut self, is_allowed: bool) {
+        self.decides.set_ahead_allowed(is_allowed);
+    }
+
+    /// What sending ahead has found out about a client without a profile.
+    pub fn ahead_record(&self) -> AheadRecord {
+        self.decides.ahead_record()
     }
 
     /// Most bytes in flight, if fewer than the kernel would send.
@@ -321,7 +441,7 @@ impl NarrowLeg {
     /// Sends data that has waited too long for a full segment.
     fn push_held(&self, socket: BorrowedFd<'_>, sample: &LegSample, now: Time) {
         let holds = self.decides.is_oversized();
-        let hold = (self.profiles.all().get(self.place)).map(|of| of.hold_to_fill);
+        let hold = self.profile().map(|of| of.hold_to_fill);
         let waited = now.since(self.last_moved);
         let part = sample.not_sent.bytes();
         if holds && part > 0 && hold.is_some_and(|hold| waited >= hold) {
@@ -331,7 +451,11 @@ impl NarrowLeg {
         }
     }
 
-    fn count(&self, before: &NarrowReport, counters: &Counters) {
+    fn count(&mut self, before: &NarrowReport, counters: &Counters) {
+        let is_ahead = self.decides.ahead_state() == Some(AheadState::Ahead);
+        if is_ahead && !std::mem::replace(&mut self.was_ahead, true) {
+            counters.sessions_ahead.add(1);
+        }
         let report = &self.report;
         let sent = report.oversized_segments - before.oversized_segments;
         counters.oversized_segments.add(sent);
@@ -348,9 +472,11 @@ impl NarrowLeg {
         let acknowledgements = sample
             .segments_received
             .saturating_sub(sample.data_segments_received);
-        let profile = self.profiles.all().get(self.place);
+        let profile = self.profile();
+        let state = self.decides.ahead_state();
         NarrowReport {
             profile: profile.map(|of| of.name.clone()).unwrap_or_default(),
+            sending_ahead: state.map(|state| state.name().to_owned()),
             segment_size_bytes: self.decides.segment_size().unwrap_or(0),
             added_window_scale: self.decides.start().added_scale,
             acknowledgements,
@@ -368,7 +494,11 @@ impl NarrowLeg {
             let sent = sample.segments_sent.wrapping_sub(counted);
             self.report.oversized_segments += u64::from(sent);
         }
+        self.report.sending_ahead_losses = self.decides.sending_ahead_losses();
         self.count(&before, counters);
+        if self.place.is_none() {
+            return;
+        }
         let report = self.report(sample);
         counters
             .narrow_acknowledgements
@@ -377,6 +507,36 @@ impl NarrowLeg {
             .narrow_acknowledgement_bytes
             .add(report.acknowledgement_bytes);
     }
+}
+
+/// Raises the scale with which the client's window is read, for sending ahead.
+///
+/// # Errors
+/// Those of `setsockopt(2)`; then the scale is as before.
+fn raise_scale(
+    socket: BorrowedFd<'_>,
+    agreed: &Agreed,
+    ahead: AutomaticAhead,
+) -> io::Result<AutomaticAhead> {
+    let scale = |added| {
+        let peer = agreed.peer_window_scale + added;
+        Some((peer, agreed.own_window_scale))
+    };
+    let raised = Repair {
+        window_scales: scale(ahead.added_scale()),
+        window: u32::try_from(ahead.scaled_window()).ok(),
+        ..Repair::default()
+    };
+    if let Err(error) = tcp::repair(socket, raised) {
+        // Without a cap, the scale must not stay raised.
+        let back = Repair {
+            window_scales: scale(0),
+            ..Repair::default()
+        };
+        let _ = tcp::repair(socket, back);
+        return Err(error);
+    }
+    Ok(ahead)
 }
 
 /// Bytes of an ACK without data and without SACK blocks, from its IP header on.

@@ -296,8 +296,10 @@ impl Acceptor {
         let mut option_errors = self.set_up_client(&client, start.client, class);
         let (narrow, errors) = match arrival.is_bypassed {
             false => {
-                let (policy, address) = (&mut *self.policy, request.client.ip());
-                NarrowLeg::begin(&client, address, &self.profiles, policy, now)
+                let decides = (&mut *self.policy as &mut dyn Policy, &mut self.knowledge);
+                let address = request.client.ip();
+                let bound = arrival.start.and_then(|start| start.bound);
+                NarrowLeg::begin(&client, address, &self.profiles, decides, bound, now)
             }
             true => (None, 0),
         };

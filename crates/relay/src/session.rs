@@ -39,6 +39,7 @@ use crate::seeded_faults::{self, Fault};
 
 pub use bounding::Buffers;
 pub use framed::Client;
+pub use observed::with_narrow;
 pub use phase::Phase;
 use sockets::Sockets;
 pub use upkeep::Upkeep;

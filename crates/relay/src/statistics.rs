@@ -105,6 +105,8 @@ statistics! {
     oversized_fallbacks,
     /// How often a loss limited a leg to the window that its client advertises.
     sending_ahead_losses,
+    /// Sessions that sent ahead of the window of a client without an access profile.
+    sessions_ahead,
     /// ACKs without data received from clients with an access profile, in sessions that ended.
     narrow_acknowledgements,
     /// Bytes of these ACKs, with IP and TCP headers.

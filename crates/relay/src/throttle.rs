@@ -16,9 +16,13 @@ const LATENESS: TimeSpan = TimeSpan::from_milliseconds(1);
 const UNPACED: u64 = 10_000_000_000;
 /// Bounds of the time between two checks of the data in flight.
 const SHORTEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(1);
-const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(50);
+const LONGEST_LOOK: TimeSpan = TimeSpan::from_milliseconds(10);
 /// Number of such checks per round trip.
-const LOOKS: u64 = 8;
+const LOOKS: u64 = 64;
+/// After this many of these times without any change, the peer has stalled, and checks become rarer by
+/// the factor `RARER`: many peers that do not read must not cost much CPU time.
+const STALLED: u64 = 4 * LOOKS;
+const RARER: u64 = 10;
 
 /// The owner of a cap; the lowest cap applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub struct Throttle {
     /// By [`CapBy`].
     caps: [Option<u64>; 2],
     look: TimeSpan,
+    /// The bytes in flight at the last check that found no room, and since when there are this many.
+    full: (u64, Time),
 }
 
 impl Throttle {
@@ -116,14 +122,26 @@ impl Throttle {
             allowed = allowed.min(self.permitted);
         }
         if let Some(cap) = self.caps.into_iter().flatten().min() {
-            let room = cap.saturating_sub(in_flight());
+            let in_flight = in_flight();
+            let room = cap.saturating_sub(in_flight);
             let room = u32::try_from(room).unwrap_or(u32::MAX);
             if room == 0 {
-                return Err(now + self.look);
+                return Err(now + self.next_look(now, in_flight));
             }
             allowed = allowed.min(room);
         }
         Ok(allowed)
+    }
+
+    /// The time until the next check, while as much is in flight as the cap allows.
+    fn next_look(&mut self, now: Time, in_flight: u64) -> TimeSpan {
+        let (before, since) = self.full;
+        if before != in_flight {
+            self.full = (in_flight, now);
+        } else if now.since(since) >= self.look * STALLED {
+            return self.look * RARER;
+        }
+        self.look
     }
 
     /// This many bytes were written; returns whether no limit is left.
@@ -233,19 +251,37 @@ mod tests {
     #[test]
     fn no_more_is_in_flight_than_the_cap() {
         let mut throttle = Throttle::default();
-        let round_trip = TimeSpan::from_milliseconds(80);
+        let round_trip = TimeSpan::from_milliseconds(320);
         throttle.set_cap(
             CapBy::Policy,
             ByteSize::from_bytes(10_000),
             Some(round_trip),
         );
         assert_eq!(throttle.allow(Time::ZERO, 50_000, || 4_000), Ok(6_000));
-        let next = Time::ZERO + TimeSpan::from_milliseconds(10);
+        let next = Time::ZERO + TimeSpan::from_milliseconds(5);
         assert_eq!(throttle.allow(Time::ZERO, 50_000, || 10_000), Err(next));
         assert_eq!(
             throttle.allow(next, 50_000, || 20_000),
-            Err(next + round_trip / 8)
+            Err(next + round_trip / 64)
         );
+    }
+
+    #[test]
+    fn a_peer_that_has_stalled_is_checked_less_often() {
+        let mut throttle = Throttle::default();
+        let round_trip = TimeSpan::from_milliseconds(320);
+        let cap = ByteSize::from_bytes(10_000);
+        throttle.set_cap(CapBy::Profile, cap, Some(round_trip));
+        let (mut now, mut checks) = (Time::ZERO, 0);
+        while now.since(Time::ZERO) < round_trip * 100 {
+            now = throttle.allow(now, 50_000, || 10_000).unwrap_err();
+            checks += 1;
+        }
+        // Four round trips with 64 checks, and then one check in 50 ms.
+        assert!((800..1_000).contains(&checks), "{checks}");
+        // One change, and the next ones are expected soon.
+        let next = throttle.allow(now, 50_000, || 10_500).unwrap_err();
+        assert_eq!(next, now + round_trip / 64);
     }
 
     #[test]

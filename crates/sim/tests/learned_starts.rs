@@ -99,8 +99,9 @@ fn a_first_start_is_larger_and_a_known_path_larger_still() {
         "{auto:?} {configured:?}"
     );
     assert!(auto[1] + ROUND_TRIP / 2 <= auto[0], "{auto:?}");
-    // Another client of the same proxy is not known.
-    assert!(is_close(auto[2], auto[0]), "{auto:?}");
+    // Another client is not known, but its network is: legs are long there, and starts are bounded.
+    assert!(auto[2] + ROUND_TRIP <= auto[0], "{auto:?}");
+    assert!(auto[1] < auto[2], "{auto:?}");
     assert!(is_close(configured[1], configured[0]), "{configured:?}");
 }
 

@@ -4,9 +4,15 @@
 //! `TCP_REPAIR_OPTIONS` was made for checkpointing. It sets the peer's segment size and window
 //! scale of a live socket as long as nothing has been sent; after the first byte the kernel returns
 //! `EPERM`. Data that was already received does not matter.
+//!
+//! A socket that enters repair loses its `SO_REUSEADDR`, and the kernel clears it when the socket
+//! leaves. The functions here set it again: otherwise no listener could bind to the socket's address
+//! and port as long as the socket exists, or is in TIME_WAIT.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+
+use rustix::net::sockopt;
 
 use super::raw;
 
@@ -102,7 +108,15 @@ pub struct Repair {
     /// Scales of the windows of the peer and of our own, each at most
     /// [`LARGEST_WINDOW_SCALE`]. Our own must be the one that was agreed on.
     pub window_scales: Option<(u8, u8)>,
+    /// The window of the peer in bytes that holds until its next ACK. Without it, a new scale has no
+    /// effect before that ACK (`TCP_REPAIR_WINDOW`, Linux 4.8).
+    pub window: Option<u32>,
 }
+
+/// Words of `struct tcp_repair_window`: `snd_wl1`, `snd_wnd`, `max_window`, `rcv_wnd`, `rcv_wup`.
+const WINDOW_WORDS: usize = 5;
+const SEND_WINDOW: usize = 1;
+const LARGEST_WINDOW: usize = 2;
 
 /// Changes the results of the handshake. Needs `CAP_NET_ADMIN` of the network namespace.
 ///
@@ -124,15 +138,50 @@ pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
         options.extend_from_slice(&kind.to_ne_bytes());
         options.extend_from_slice(&value.to_ne_bytes());
     }
-    if options.is_empty() {
+    if options.is_empty() && repair.window.is_none() {
         return Ok(());
     }
+    repairing(socket, LEAVE_SILENTLY, || {
+        // Fails before anything is changed if the kernel has no such option.
+        let window = repair.window.map(|window| with_peer_window(socket, window));
+        let window = window.transpose()?;
+        let level = libc::IPPROTO_TCP;
+        if !options.is_empty() {
+            raw::set_option(socket, level, libc::TCP_REPAIR_OPTIONS, &options)?;
+        }
+        match window {
+            Some(window) => raw::set_option(socket, level, libc::TCP_REPAIR_WINDOW, &window),
+            None => Ok(()),
+        }
+    })
+}
+
+/// Acts on a socket that is in repair: nothing is sent meanwhile.
+fn repairing(
+    socket: BorrowedFd<'_>,
+    leave: i32,
+    act: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let reuses_address = sockopt::socket_reuseaddr(socket)?;
     set(socket, libc::TCP_REPAIR, ENTER)?;
-    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_REPAIR_OPTIONS);
-    let result = raw::set_option(socket, level, name, &options);
-    // Nothing is sent while a socket is being repaired.
-    set(socket, libc::TCP_REPAIR, LEAVE_SILENTLY)?;
+    let result = act();
+    set(socket, libc::TCP_REPAIR, leave)?;
+    sockopt::set_socket_reuseaddr(socket, reuses_address)?;
     result
+}
+
+/// The socket's windows, with this one for the peer. The other values stay as they were read: an ACK
+/// may advance them before they are written, and the next ACK does so again.
+fn with_peer_window(socket: BorrowedFd<'_>, window: u32) -> io::Result<[u8; WINDOW_WORDS * 4]> {
+    let (level, name) = (libc::IPPROTO_TCP, libc::TCP_REPAIR_WINDOW);
+    let mut values = [0; WINDOW_WORDS * 4];
+    if raw::get_option(socket, level, name, &mut values)? < values.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    for word in [SEND_WINDOW, LARGEST_WINDOW] {
+        values[4 * word..4 * (word + 1)].copy_from_slice(&window.to_ne_bytes());
+    }
+    Ok(values)
 }
 
 /// Makes the kernel look up the socket's route at once, after [`set_mark`](super::set_mark).
@@ -145,9 +194,7 @@ pub fn repair(socket: impl AsFd, repair: Repair) -> io::Result<()> {
 /// # Errors
 /// `PermissionDenied` without the capability; otherwise those of `setsockopt(2)`.
 pub fn route_again(socket: impl AsFd) -> io::Result<()> {
-    let socket = socket.as_fd();
-    set(socket, libc::TCP_REPAIR, ENTER)?;
-    set(socket, libc::TCP_REPAIR, LEAVE)
+    repairing(socket.as_fd(), LEAVE, || Ok(()))
 }
 
 /// Whether IP may fragment the socket's packets at the device's MTU, even if routers report a

@@ -124,6 +124,13 @@ fn host(check: &Check<'_>, table: &HostTable) -> Result<HostSettings, Located> {
 }
 
 fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located> {
+    if let Some(leg) = &table.server_leg
+        && leg.get_ref().sending_ahead.is_some()
+    {
+        let place = check.source.key_span(leg.span(), "sending_ahead");
+        let message = "`sending_ahead` is for client_leg only";
+        return Err(Located::new(check.source, place, message));
+    }
     Ok(ProxySettings {
         policy: table.policy,
         client_leg: table.policy.leg(leg(check, &table.client_leg)?),

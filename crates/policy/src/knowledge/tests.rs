@@ -5,6 +5,7 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use proptest::prelude::*;
 
 use super::*;
+use crate::ahead_history::AheadRecord;
 use crate::learned_start::windows;
 use crate::leave_alone::{AsymmetricRoutes, Passage};
 use crate::oversized_segments::{Verdict, Verdicts};
@@ -65,6 +66,11 @@ fn knowledge() -> Knowledge {
             .paths
             .note(seconds(10), request.client.ip(), &leg(), true);
         known.routes.prove(seconds(10), &request);
+        let record = AheadRecord {
+            is_taken: true,
+            ..AheadRecord::default()
+        };
+        (known.ahead).note(seconds(10), request.client.ip(), &record);
         (known.gains).note_split(
             seconds(10),
             &request,
@@ -150,6 +156,7 @@ fn what_is_forgotten_does_not_count_for_the_next_connection() {
         cold_starts: 1,
         asymmetric_routes: 2,
         gains: 2,
+        sending_ahead: 2,
     };
     assert_eq!(forgotten, expected);
     let none = known.forget(&hosts("192.0.2.0/24"), 100);
@@ -164,6 +171,8 @@ fn what_is_forgotten_does_not_count_for_the_next_connection() {
         (80, None, false)
     );
     assert_eq!(start(&mut known, "192.0.2.200").window, 80);
+    let is_trusted = |client: &str| known.ahead.of(now, client.parse().unwrap()).is_trusted();
+    assert!(!is_trusted("192.0.2.1") && is_trusted("198.51.100.1"));
     assert!(start(&mut known, "198.51.100.1").rate.is_some());
     let of = |client| request(client, "203.0.113.9");
     assert_eq!(

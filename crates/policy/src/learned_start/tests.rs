@@ -65,8 +65,8 @@ fn thirty_starts_at_once_stay_within_what_the_path_carries() {
 #[test]
 fn the_window_is_one_that_can_be_carried_out() {
     assert_eq!(windows(9), []);
-    assert_eq!(windows(100), [20, 40, 80]);
-    assert_eq!(windows(u32::MAX), [20, 40, 80, 160, 320, 640]);
+    assert_eq!(windows(100), [20, 40, 80, 100]);
+    assert_eq!(windows(u32::MAX), [20, 40, 80, 160, 320, 640, 1000]);
     let mut paths = LearnedPaths::default();
     paths.note(Time::ZERO, peer(1), &satellite(0), false);
     let mut window = |now, windows: &[u32]| {

@@ -2,19 +2,21 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
-use super::{Configured, Offered, SessionSettings};
+use super::{Configured, Offered, PolicyName, SessionSettings};
+use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
 use crate::learned_start::{EVIDENCE, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
+use crate::reading_holds::reading_holds;
 use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
 use crate::{
-    Admission, Buffer, Decision, Handshake, KnowledgeParts, Leg, LegDecision, LegSample,
+    Admission, AheadBy, Buffer, Decision, Handshake, KnowledgeParts, Leg, LegDecision, LegSample,
     LegSettings, Pacing, PacingBy, PartKey, Policy, Request, SessionId, SessionSample, Start,
 };
 
@@ -52,7 +54,16 @@ impl SessionSettings {
     /// Whether the policy chooses any setting of either leg while data flows.
     #[must_use]
     pub fn is_automatic(&self) -> bool {
-        self.client.is_automatic() || self.server.is_automatic()
+        self.client.is_automatic() || self.server.is_automatic() || self.sends_ahead()
+    }
+
+    /// Whether data may be sent ahead of the windows of clients, as far as measurements allow.
+    #[must_use]
+    pub fn sends_ahead(&self) -> bool {
+        match self.client.sending_ahead {
+            Some(by) => by == AheadBy::Auto,
+            None => self.policy == PolicyName::Auto,
+        }
     }
 }
 
@@ -119,6 +130,26 @@ impl Automatic {
         shared.handle_sample(now, client, sample.session, leg, (waits, sample.interval))
     }
 
+    /// Whether this session may go ahead of its client's window now; `None` if its leg is not long.
+    fn ahead_allowed(
+        &self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> Option<bool> {
+        let client = sample.request?.client.ip();
+        let leg = &sample.client;
+        // A leg without an ACK may be long.
+        let round_trip = leg.minimum_round_trip_time.unwrap_or(LONG_HANDSHAKE);
+        if !self.sends_ahead() || round_trip < LONG_HANDSHAKE {
+            return None;
+        }
+        let end = now + round_trip + reading_holds(sample.interval);
+        let loads = &mut known.part(PartKey::shared(client)).loads;
+        loads.note(now, client, sample.session, (bytes_in_flight(leg), end));
+        Some(loads.is_alone(now, client, Some(sample.session)))
+    }
+
     /// Number of sessions that are being watched.
     #[must_use]
     pub fn sessions(&self) -> usize {
@@ -132,16 +163,71 @@ fn note_in_flight(now: Time, sample: &SessionSample, known: &mut dyn KnowledgePa
     let Some(request) = sample.request else {
         return;
     };
-    let leg = &sample.client;
-    let bytes = u64::from(leg.unacknowledged) * u64::from(leg.segment_size);
+    let bytes = bytes_in_flight(&sample.client);
     let peer = request.client.ip();
     let paths = &mut known.part(PartKey::paths(peer)).paths;
     paths.note_in_flight(now, peer, sample.session, (bytes, sample.interval));
 }
 
+fn bytes_in_flight(leg: &LegSample) -> u64 {
+    u64::from(leg.unacknowledged) * u64::from(leg.segment_size)
+}
+
+/// Whether a new leg to this client is presumably long.
+fn is_long(now: Time, client: IpAddr, known: &mut dyn KnowledgeParts) -> bool {
+    let measured = known.part(PartKey::paths(client)).paths.round_trip(client);
+    match measured {
+        Some(round_trip) => round_trip >= LONG_HANDSHAKE,
+        None => {
+            let network = known.part(PartKey::shared(client));
+            network.long_legs.is_long(now, client)
+        }
+    }
+}
+
+/// Whether a new session with this client would be alone on its link.
+fn is_alone(now: Time, client: IpAddr, known: &mut dyn KnowledgeParts) -> bool {
+    let network = known.part(PartKey::shared(client));
+    network.loads.is_alone(now, client, None)
+}
+
+/// The session leaves what sending ahead has found out, and whether its leg was long.
+fn note_end_of_ahead(now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
+    let Some(request) = sample.request else {
+        return;
+    };
+    let client = request.client.ip();
+    (known.part(PartKey::paths(client)).ahead).note(now, client, &sample.ahead);
+    let mut network = known.part(PartKey::shared(client));
+    network.loads.forget(client, sample.session);
+    if let Some(round_trip) = sample.client.minimum_round_trip_time {
+        network.long_legs.note(now, client, round_trip);
+    }
+}
+
 impl Policy for Automatic {
     fn admit(&mut self, now: Time, request: &Request) -> Admission {
         self.configured.admit(now, request)
+    }
+
+    fn window(
+        &mut self,
+        now: Time,
+        request: &Request,
+        windows: &[u32],
+        known: &mut dyn KnowledgeParts,
+    ) -> Option<LearnedStart> {
+        if windows.is_empty() {
+            return None;
+        }
+        let client = request.client.ip();
+        let is_bounded =
+            self.sends_ahead() && is_long(now, client, known) && is_alone(now, client, known);
+        let paths = &mut known.part(PartKey::paths(client)).paths;
+        Some(match is_bounded {
+            true => paths.start_bounded(now, client, SEGMENT, windows),
+            false => paths.start(now, client, SEGMENT, windows),
+        })
     }
 
     fn start(
@@ -183,6 +269,26 @@ impl Policy for Automatic {
         start
     }
 
+    fn ahead(
+        &mut self,
+        now: Time,
+        client: IpAddr,
+        leg: &AcceptedLeg,
+        known: &mut dyn KnowledgeParts,
+    ) -> Option<AutomaticAhead> {
+        if !self.sends_ahead() {
+            return None;
+        }
+        let is_alone = is_alone(now, client, known);
+        let known = known.part(PartKey::paths(client));
+        let rate = known.paths.rate(now, client);
+        AutomaticAhead::prepare(leg, rate, &known.ahead.of(now, client), is_alone)
+    }
+
+    fn sends_ahead(&self) -> bool {
+        self.settings.sends_ahead()
+    }
+
     fn sample(
         &mut self,
         now: Time,
@@ -190,6 +296,7 @@ impl Policy for Automatic {
         known: &mut dyn KnowledgeParts,
     ) -> Decision {
         note_in_flight(now, sample, known);
+        let ahead_allowed = self.ahead_allowed(now, sample, known);
         let shared = self.shared_rate(now, sample, known);
         let settings = &self.settings;
         let legs = match self.sessions.entry(sample.session) {
@@ -212,12 +319,15 @@ impl Policy for Automatic {
         client.shared = shared;
         client.has_shared |= SharedPaths::concern(&sample.client);
         Decision {
-            client: client.handle_sample(
-                now,
-                &settings.client,
-                (&sample.server, &sample.client),
-                sample.held_towards_client,
-            ),
+            client: LegDecision {
+                ahead_allowed,
+                ..client.handle_sample(
+                    now,
+                    &settings.client,
+                    (&sample.server, &sample.client),
+                    sample.held_towards_client,
+                )
+            },
             server: server.handle_sample(
                 now,
                 &settings.server,
@@ -232,6 +342,9 @@ impl Policy for Automatic {
             let gains = &mut known.part(PartKey::gains(&request)).gains;
             gains.note_split(now, &request, &sample.client, &sample.server, lasted);
         }
+        if self.sends_ahead() {
+            note_end_of_ahead(now, sample, known);
+        }
         let Some([client, server]) = self.sessions.remove(&sample.session) else {
             return;
         };
@@ -245,16 +358,17 @@ impl Policy for Automatic {
         }
         (known.part(PartKey::paths(client_address)).paths)
             .forget_in_flight(client_address, sample.session);
-        for (state, leg, address) in [
-            (client, &sample.client, request.client),
-            (server, &sample.server, request.server),
+        for (state, leg, address, measured) in [
+            (client, &sample.client, request.client, sample.ahead.rate),
+            (server, &sample.server, request.server, None),
         ] {
             let is_lossy = state.congestion.is_some_and(|control| control.is_lossy());
             let mut taken = state.taken;
             taken.handle_sample(leg);
-            // The newest rate may be that of the last few segments only.
+            // The newest rate may be that of the last few segments only, and none of these rates
+            // shows what the path carries while a window was the limit.
             let leg = LegSample {
-                delivery_rate: taken.rate(),
+                delivery_rate: taken.rate().max(measured),
                 ..*leg
             };
             let peer = address.ip();
@@ -368,166 +482,4 @@ impl LegState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::Knowledge;
-
-    fn automatic(bbr: bool) -> Automatic {
-        let leg = LegSettings::default().left_to_policy();
-        let settings = SessionSettings {
-            client: leg.clone(),
-            server: leg,
-            ..SessionSettings::default()
-        };
-        assert!(settings.is_automatic());
-        Automatic::new(settings, Offered { bbr })
-    }
-
-    fn request() -> Request {
-        Request {
-            client: "192.0.2.1:1000".parse().unwrap(),
-            server: "198.51.100.1:80".parse().unwrap(),
-        }
-    }
-
-    /// A download that has brought this many megabytes over a long client leg.
-    fn sample(session: u64, megabytes: u64, lost: u32) -> SessionSample {
-        let milliseconds = |time| Some(TimeSpan::from_milliseconds(time));
-        let bytes = ByteSize::from_bytes(megabytes * 1_000_000);
-        SessionSample {
-            session: SessionId(session),
-            request: Some(request()),
-            client: LegSample {
-                segment_size: 1448,
-                round_trip_time: milliseconds(600),
-                minimum_round_trip_time: milliseconds(600),
-                delivery_rate: BitRate::from_bits_per_second(40_000_000),
-                bytes_acknowledged: bytes,
-                segments_retransmitted: lost,
-                ..LegSample::default()
-            },
-            server: LegSample {
-                segment_size: 1448,
-                round_trip_time: milliseconds(400),
-                minimum_round_trip_time: milliseconds(400),
-                bytes_received: bytes,
-                ..LegSample::default()
-            },
-            ..SessionSample::default()
-        }
-    }
-
-    #[test]
-    fn what_is_configured_is_left_alone() {
-        let settings = LegSettings {
-            congestion_control: Some("reno".into()),
-            pacing_rate: BitRate::from_bits_per_second(1_000_000),
-            send_buffer: Buffer::Fixed(ByteSize::from_bytes(1 << 20)),
-            ..LegSettings::default()
-        };
-        assert_eq!(settings.clone().left_to_policy(), settings);
-        assert!(!settings.is_automatic());
-    }
-
-    #[test]
-    fn one_session_teaches_the_next_and_is_forgotten_itself() {
-        let mut policy = automatic(true);
-        let known = &mut Knowledge::default();
-        let first = policy.start(Time::ZERO, &request(), None, known);
-        assert_eq!(first.client.congestion_control.as_deref(), Some("cubic"));
-        assert_eq!(first.client.pacing_rate, None);
-        let mut now = Time::ZERO;
-        let mut decisions = Vec::new();
-        for turn in 0..20 {
-            now += TimeSpan::from_milliseconds(400);
-            decisions.push(policy.sample(now, &sample(1, turn, u32::from(turn > 5)), known));
-        }
-        let of_client = |pick: fn(&LegDecision) -> bool| {
-            decisions
-                .iter()
-                .filter(|decision| pick(&decision.client))
-                .count()
-        };
-        assert_eq!(
-            of_client(|decision| decision.congestion_control == Some(BBR)),
-            1
-        );
-        assert_eq!(
-            policy.reason(SessionId(1), Leg::Client).name(),
-            "long_and_lossy"
-        );
-        assert_eq!(policy.reason(SessionId(1), Leg::Server).name(), "default");
-        // 40 Mbit/s for two round trips of 0.4 s; twice what is in flight for 0.6 s.
-        assert_eq!(of_client(|decision| decision.not_sent_limit.is_some()), 1);
-        assert_eq!(of_client(|decision| decision.send_buffer.is_some()), 1);
-        assert!(of_client(|decision| decision.pacing_rate.is_some()) >= 1);
-        assert!(
-            decisions
-                .iter()
-                .all(|decision| decision.server.pacing_rate.is_none())
-        );
-        policy.end(now, &sample(1, 20, 1), known);
-        assert_eq!(policy.sessions(), 0);
-        let second = policy.start(now, &request(), None, known);
-        assert_eq!(second.client.congestion_control.as_deref(), Some(BBR));
-        assert_eq!(second.client.pacing_rate, None);
-        assert_eq!(second.client.first_flight, None);
-        assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
-        policy.sample(now, &sample(2, 0, 0), known);
-        assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
-    }
-
-    #[test]
-    fn a_large_first_flight_is_spread_unless_all_is_paced() {
-        let of = |settings: LegSettings| {
-            let settings = SessionSettings {
-                client: settings.left_to_policy(),
-                ..SessionSettings::default()
-            };
-            let given = LearnedStart {
-                window: 80,
-                rate: None,
-                is_lossy: false,
-            };
-            let mut policy = Automatic::new(settings, Offered::default());
-            let start = policy.start(
-                Time::ZERO,
-                &request(),
-                Some(given),
-                &mut Knowledge::default(),
-            );
-            start.client.first_flight.map(|flight| flight.segments)
-        };
-        assert_eq!(of(LegSettings::default()), Some(80));
-        assert_eq!(
-            of(LegSettings {
-                pacing: Pacing::Auto,
-                pacing_by: PacingBy::Input,
-                ..LegSettings::default()
-            }),
-            None
-        );
-        assert_eq!(
-            of(LegSettings {
-                pacing_rate: BitRate::from_bits_per_second(1_000_000),
-                ..LegSettings::default()
-            }),
-            None
-        );
-    }
-
-    #[test]
-    fn without_bbr_nothing_changes_to_it() {
-        let mut policy = automatic(false);
-        let known = &mut Knowledge::default();
-        let mut now = Time::ZERO;
-        for turn in 0..20_u32 {
-            now += TimeSpan::from_milliseconds(400);
-            let decision = policy.sample(now, &sample(1, u64::from(turn), turn), known);
-            assert_eq!(decision.client.congestion_control, None);
-        }
-        policy.end(now, &sample(1, 20, 20), known);
-        let start = policy.start(now, &request(), None, known);
-        assert_eq!(start.client.congestion_control.as_deref(), Some("cubic"));
-    }
-}
+mod tests;

@@ -421,6 +421,9 @@ metrics! {
     /// advertises.
     Counter "sending_ahead_losses" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.sending_ahead_losses));
+    /// Sessions that sent data ahead of the window of a client without an access profile.
+    Counter "sending_ahead_sessions" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.sessions_ahead));
     /// ACKs without data from clients with an access profile, in sessions that have ended.
     Counter "client_acknowledgements" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.narrow_acknowledgements));

@@ -175,11 +175,16 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
 /// byte. Without it, these clients are served like all others.
 fn repair(configuration: &Configuration, tried: Result<(), String>) -> Finding {
     let check = "kernel: TCP_REPAIR";
+    let mut listeners = configuration.listeners.iter();
+    let sends_ahead = listeners.any(|listener| listener.relay.session.sends_ahead());
     let mut profiles = configuration.profiles.iter();
     let needed_by = profiles.find(|profile| profile.needs_repair());
     match (tried, needed_by.map(|profile| &profile.name)) {
         (Ok(()), Some(profile)) => {
             Finding::ok(check, format!("there; profile \"{profile}\" needs it"))
+        }
+        (Ok(()), None) if sends_ahead => {
+            Finding::ok(check, "there; data is sent ahead of windows on long legs")
         }
         (Ok(()), None) => Finding::ok(check, "there; this configuration does not need it"),
         (Err(reason), Some(profile)) => Finding::warning(
@@ -189,6 +194,10 @@ fn repair(configuration: &Configuration, tried: Result<(), String>) -> Finding {
                  ahead of their window"
             ),
             "CAP_NET_ADMIN, and a kernel with CONFIG_CHECKPOINT_RESTORE",
+        ),
+        (Err(reason), None) if sends_ahead => Finding::ok(
+            check,
+            format!("{reason}: nothing is sent ahead of windows on long legs"),
         ),
         (Err(reason), None) => Finding::ok(
             check,

@@ -341,6 +341,13 @@ impl ListenerTable {
             learned_window_limit: self.learned_window_limit,
             control_group: self.control_group,
         };
+        if let Some(leg) = &self.server_leg
+            && leg.get_ref().sending_ahead.is_some()
+        {
+            let place = source.key_span(leg.span(), "sending_ahead");
+            let message = "`sending_ahead` is for client_leg only";
+            return Err(Located::new(source, place, message));
+        }
         let policy = self.policy;
         let fixed = self.client_leg.as_ref();
         let fixed = fixed.and_then(|leg| leg.get_ref().initial_window);

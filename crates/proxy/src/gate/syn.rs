@@ -100,12 +100,18 @@ fn set_length(packet: &mut [u8]) -> Option<()> {
 }
 
 /// The hop limit (TTL) with which a SYN that is sent again reaches the sockets with this initial
-/// window, in segments: one more for each doubling.
+/// window, in segments: [`STEPS`] more for each doubling, and fewer for a window between two of these.
 #[must_use]
 pub fn hop_limit(window: u32) -> u8 {
     let doublings = (window / LEAST_WINDOW).checked_ilog2().unwrap_or(0);
-    64 + u8::try_from(doublings).unwrap_or(0)
+    let doubled = LEAST_WINDOW << doublings;
+    let between = window.saturating_sub(doubled) * STEPS / doubled;
+    64 + u8::try_from(doublings * STEPS + between).unwrap_or(0)
 }
+
+/// A window that is no doubling of the least one is at least a quarter larger than the one before, so
+/// that it has a hop limit of its own.
+const STEPS: u32 = 8;
 
 /// Sets a packet's hop limit. The kernel computes the checksum of IPv4 when it sends the packet.
 pub(super) fn set_hop_limit(packet: &mut [u8], hop_limit: u8) {
@@ -137,13 +143,21 @@ mod tests {
         }
     }
     use etherparse::PacketBuilder;
+    use midspan_policy::learned_start::{MOST_WINDOW, windows};
+    use std::collections::BTreeSet;
 
     #[test]
     fn a_syn_says_by_its_hop_limit_which_window_it_is_for() {
         assert_eq!(
-            [0, 10, 20, 40, 320, 640].map(hop_limit),
-            [64, 64, 65, 66, 69, 70]
+            [0, 10, 20, 40, 320, 440, 640].map(hop_limit),
+            [64, 64, 72, 80, 104, 107, 112]
         );
+        // Every limit of a configuration gives windows that differ.
+        for most in LEAST_WINDOW..=MOST_WINDOW {
+            let limits: BTreeSet<u8> = windows(most).into_iter().map(hop_limit).collect();
+            assert_eq!(limits.len(), windows(most).len(), "{most}");
+            assert!(limits.iter().all(|limit| *limit > hop_limit(LEAST_WINDOW)));
+        }
         let mut four = packet(|_| {});
         set_hop_limit(&mut four, 66);
         assert_eq!(

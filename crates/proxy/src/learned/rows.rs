@@ -175,6 +175,9 @@ pub struct ForgottenCounts {
     pub asymmetric_routes: u64,
     /// Routes with measured gains.
     pub gains: u64,
+    /// Clients to which data was sent ahead of their window, and networks of clients behind long legs.
+    #[serde(default)]
+    pub sending_ahead: u64,
     /// Verdicts about clients.
     pub verdicts: u64,
     /// Routes that were left alone.
@@ -187,5 +190,6 @@ impl ForgottenCounts {
         self.cold_starts += some.cold_starts as u64;
         self.asymmetric_routes += some.asymmetric_routes as u64;
         self.gains += some.gains as u64;
+        self.sending_ahead += some.sending_ahead as u64;
     }
 }

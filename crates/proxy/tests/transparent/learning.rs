@@ -37,15 +37,20 @@ struct Seen {
 }
 
 /// An access router that delays packets to the client, and records the packets.
-struct DelayedAccess {
+pub struct DelayedAccess {
     seen: Arc<Mutex<Vec<Seen>>>,
-    loses: Arc<AtomicBool>,
+    pub loses: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl DelayedAccess {
     fn start(network: &Network) -> Self {
+        Self::with_delay(network, DELAY)
+    }
+
+    /// A router that delays packets to the client by this time.
+    pub fn with_delay(network: &Network, by: Duration) -> Self {
         let access = network.access.as_ref().unwrap();
         let queue = access.run(|| {
             for interface in ["inner", "outer"] {
@@ -60,7 +65,7 @@ impl DelayedAccess {
         let loses = Arc::new(AtomicBool::new(false));
         let stop = Arc::new(AtomicBool::new(false));
         let (noted, losing, stopped) = (Arc::clone(&seen), Arc::clone(&loses), Arc::clone(&stop));
-        let thread = std::thread::spawn(move || delay(queue, &noted, &losing, &stopped));
+        let thread = std::thread::spawn(move || delay(queue, by, &noted, &losing, &stopped));
         Self {
             seen,
             loses,
@@ -69,11 +74,18 @@ impl DelayedAccess {
         }
     }
 
+    /// Bytes of data to the client's port so far.
+    pub fn towards_client(&self, port: u16) -> u64 {
+        let seen = self.seen.lock().unwrap();
+        let own = (seen.iter()).filter(|packet| packet.port == port && packet.is_towards_client);
+        own.map(|packet| packet.data).sum()
+    }
+
     /// Bytes of data to the client's port before the client's first answer.
-    fn first_flight(&self, port: u16) -> u64 {
+    pub fn first_flight(&self, port: u16) -> u64 {
         let seen = self.seen.lock().unwrap();
         let own = seen.iter().filter(|packet| packet.port == port);
-        own.skip_while(|packet| packet.data == 0)
+        own.skip_while(|packet| packet.data == 0 || !packet.is_towards_client)
             .take_while(|packet| packet.is_towards_client)
             .map(|packet| packet.data)
             .sum()
@@ -87,7 +99,13 @@ impl Drop for DelayedAccess {
     }
 }
 
-fn delay(mut queue: PacketQueue, seen: &Mutex<Vec<Seen>>, loses: &AtomicBool, stop: &AtomicBool) {
+fn delay(
+    mut queue: PacketQueue,
+    by: Duration,
+    seen: &Mutex<Vec<Seen>>,
+    loses: &AtomicBool,
+    stop: &AtomicBool,
+) {
     let mut buffer = vec![0; BUFFER];
     let mut held: VecDeque<(Instant, u32)> = VecDeque::new();
     let mut count = 0;
@@ -108,7 +126,7 @@ fn delay(mut queue: PacketQueue, seen: &Mutex<Vec<Seen>>, loses: &AtomicBool, st
             } else if packet.data > 0 && loses.load(Ordering::Relaxed) && count % 20 == 0 {
                 queue.decide(id, Verdict::Drop).unwrap();
             } else {
-                held.push_back((now + DELAY, id));
+                held.push_back((now + by, id));
             }
         }
         while held.front().is_some_and(|(due, _)| *due <= now) {

@@ -4,7 +4,9 @@
 
 mod accounting;
 mod admission;
+mod ahead_long_leg;
 mod ahead_loss;
+mod ahead_restart;
 mod asymmetric;
 mod busy;
 mod capture;

@@ -241,7 +241,7 @@ impl ListenerCounters {
     /// A client leg begins with a selected window.
     pub fn observe_start(&self, start: &LearnedStart) {
         let place = usize::from(start.rate.is_some());
-        self.initial_window[place].observe(u64::from(start.window));
+        self.initial_window[place].observe(u64::from(start.segments()));
     }
 
     /// A leg was read.

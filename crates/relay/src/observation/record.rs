@@ -64,7 +64,7 @@ impl Record {
             bytes_to_client: 0,
             bytes_to_server: 0,
             start: arrival.start.map(|start| {
-                let window = u16::try_from(start.window).unwrap_or(u16::MAX);
+                let window = u16::try_from(start.segments()).unwrap_or(u16::MAX);
                 (window, start.rate.is_some())
             }),
             begin: arrival.since,

@@ -38,23 +38,27 @@ impl Session {
         }
     }
 
-    /// Sets the state of the client's access profile, before the first byte.
+    /// Sets the state of a narrow or long client leg, before the first byte.
     pub fn set_narrow(&mut self, narrow: Option<Box<NarrowLeg>>) {
-        let cap = narrow.as_ref().and_then(|leg| leg.cap());
+        let of = |leg: &NarrowLeg| Some((leg.cap()?, leg.round_trip_time()));
+        let cap = narrow.as_deref().and_then(of);
         self.narrow = narrow;
-        if let Some(cap) = cap {
+        if let Some((cap, round_trip)) = cap {
             let throttle = self.transfer_to(Leg::Client).throttle();
-            throttle.set_cap(CapBy::Profile, cap, None);
+            throttle.set_cap(CapBy::Profile, cap, round_trip);
         }
     }
 
-    /// Reads the leg towards a narrow client, if a reading is due; returns the number of options
+    /// Reads the narrow or long leg towards the client, if a reading is due; returns the number of options
     /// that the kernel refused.
     pub(super) fn look_at_narrow_leg(&mut self, now: Time, counters: &Counters) -> u64 {
         let Some(leg) = &mut self.narrow else {
             return 0;
         };
         let before = leg.cap();
+        if self.to_client.is_bounded {
+            leg.handle_shortage();
+        }
         let refused = leg.look(&self.sockets.client, now, counters);
         let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
         let transfer = self.transfer_to(Leg::Client);
@@ -80,6 +84,9 @@ impl Session {
     /// `segment_size` is not carried out here.
     pub fn carry_out(&mut self, decision: &Decision, sample: &SessionSample) -> u64 {
         let mut refused = 0;
+        if let (Some(is_allowed), Some(leg)) = (decision.client.ahead_allowed, &mut self.narrow) {
+            leg.set_ahead_allowed(is_allowed);
+        }
         let narrow_rate = self.narrow.as_ref().and_then(|leg| leg.pacing_rate());
         for leg in [Leg::Client, Leg::Server] {
             let (decision, sample) = (decision.leg(leg), sample.leg(leg));

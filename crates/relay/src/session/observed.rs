@@ -1,9 +1,11 @@
 //! Readings and the report of a session.
 
+use midspan_policy::ahead_history::AheadRecord;
 use midspan_policy::{Leg, Request, SessionId, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::{Phase, Session};
+use crate::narrow::NarrowReport;
 use crate::observation::{ReportedPhase, SessionReport};
 use crate::transfer::Transfer;
 
@@ -17,6 +19,7 @@ impl Session {
         Ok(SessionSample {
             lasted: None,
             interval: TimeSpan::ZERO,
+            ahead: AheadRecord::default(),
             session: SessionId(self.record.id),
             request: Some(Request {
                 client: self.record.client,
@@ -51,9 +54,16 @@ impl Session {
         let legs = [Leg::Client, Leg::Server].map(|leg| self.sockets.report(leg));
         let narrow = self.narrow.as_ref();
         let sample = || self.sockets.sample(Leg::Client).unwrap_or_default();
-        SessionReport {
-            narrow: narrow.map(|leg| leg.report(&sample())),
-            ..self.record.report(now, phase, legs)
-        }
+        let narrow = narrow.map(|leg| leg.report(&sample()));
+        with_narrow(self.record.report(now, phase, legs), narrow)
     }
+}
+
+/// Adds the report of a narrow or long leg. The kernel reads the client's window with a raised scale;
+/// the report has the window that the client advertises.
+pub fn with_narrow(mut report: SessionReport, narrow: Option<NarrowReport>) -> SessionReport {
+    let added = narrow.as_ref().map_or(0, |leg| leg.added_window_scale);
+    report.client_leg.peer_window_bytes >>= added;
+    report.narrow = narrow;
+    report
 }

@@ -16,7 +16,7 @@ use crate::observation::{
     SessionReport, Step,
 };
 use crate::rounds::Rounds;
-use crate::session::Session;
+use crate::session::{Session, with_narrow};
 use crate::statistics::Counters;
 use crate::system;
 
@@ -79,6 +79,7 @@ pub(super) fn last_words(
     session.record.note_sample(&sample);
     if let Some(leg) = &mut session.narrow {
         leg.end(&sample.client, now, counters);
+        sample.ahead = leg.ahead_record();
     }
     let ending = session.record.note_end(closed);
     let ended = Ended::is_wanted().then(|| {
@@ -86,8 +87,9 @@ pub(super) fn last_words(
             congestion_control: session.sockets.congestion_control(leg),
             ..LegReport::from(sample.leg(leg))
         });
-        let mut report = session.record.report(now, ReportedPhase::Ended, legs);
-        report.narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
+        let narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
+        let report = session.record.report(now, ReportedPhase::Ended, legs);
+        let report = with_narrow(report, narrow);
         Ended { report, ending }
     });
     (ended, sample)

@@ -16,7 +16,7 @@ use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, SessionSettings};
 use midspan_units::TimeSpan;
 
-pub(crate) use route::{Routes, feeders, route_of, routes};
+pub(crate) use route::{Routes, base_round_trip, feeders, route_of, routes};
 
 /// A node, by its index in the scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

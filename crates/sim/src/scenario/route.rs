@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use midspan_link::Direction;
+use midspan_units::TimeSpan;
 
 use super::{Flow, LinkId, NodeId, Scenario, ScenarioError};
 
@@ -38,6 +39,18 @@ pub(crate) fn route_of(
     let forward = nodes_between(scenario, name, from, to)?;
     let back = forward.iter().rev().map(|place| place ^ 1).collect();
     Ok([forward.into(), back])
+}
+
+/// The time in which an empty packet goes from one node to another and back, without any queue;
+/// `None` if there is no route.
+pub(crate) fn base_round_trip(scenario: &Scenario, from: NodeId, to: NodeId) -> Option<TimeSpan> {
+    let [there, back] = route_of(scenario, "", from, to).ok()?;
+    let delay = |place: &u32| {
+        let link = scenario.links.get(*place as usize / 2)?;
+        Some(link.directions[*place as usize % 2].state.delay)
+    };
+    let mut delays = there.iter().chain(back.iter()).map(delay);
+    delays.try_fold(TimeSpan::ZERO, |sum, delay| Some(sum + delay?))
 }
 
 fn nodes_between(

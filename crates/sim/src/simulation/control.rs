@@ -141,6 +141,7 @@ impl<O: Observer> Simulation<O> {
         let (policy, request) = (&mut session.policy, &session.request);
         let window = policy.window(now, request, windows, known);
         let start = policy.start(now, request, window, known);
+        let sends_ahead = policy.sends_ahead();
         if let Some(interval) = policy.sampling_interval() {
             self.schedule
                 .wake(self.places.control(relay), now + interval);
@@ -150,11 +151,15 @@ impl<O: Observer> Simulation<O> {
             Side::Server => start.server,
         };
         let (inbound, relay) = &mut self.relays[relay as usize];
+        let sender = &mut self.senders[*inbound as usize + 1];
         if let Some(name) = &leg.congestion_control {
-            self.senders[*inbound as usize + 1].handle_congestion_control(now, name);
+            sender.handle_congestion_control(now, name);
         }
         if let (Side::Client, Some(window)) = (side, window) {
-            self.senders[*inbound as usize + 1].start_with(window.window);
+            sender.start_with(window.window);
+        }
+        if sends_ahead {
+            sender.read_windows_with(leg.window_scale);
         }
         if let Some(flight) = leg.first_flight {
             relay.spread(flight);

@@ -9,13 +9,15 @@ use midspan_policy::narrow_leg::NarrowClient;
 use midspan_policy::narrow_session::NarrowSession;
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{
-    Admission, Buffer, Handshake, Knowledge, Leg as Side, LegStart, Offered, PacingBy, Policy,
-    Request, SessionSettings, make,
+    AccessLink, Admission, Buffer, Handshake, Knowledge, Leg as Side, LegStart, Offered, PacingBy,
+    Policy, Request, SessionSettings, make,
 };
 use midspan_units::Time;
 
 use crate::proxy::{Buffers, RelayConfiguration};
-use crate::scenario::{Client, Flow, FlowId, NodeId, Scenario, ScenarioError, Split};
+use crate::scenario::{
+    Client, Flow, FlowId, NodeId, Scenario, ScenarioError, Split, base_round_trip,
+};
 use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 
 /// The policies that decide for sessions at the proxies of a scenario.
@@ -122,33 +124,52 @@ impl Policies {
         self.with_narrow_legs(scenario)
     }
 
-    /// Wraps the policies of sessions whose outbound leg leads to a client behind a narrow
-    /// upstream.
+    /// Wraps the policies of sessions whose outbound leg leads to a client that downloads, if it is
+    /// behind a narrow upstream or if the policy may send ahead of its window.
     fn with_narrow_legs(mut self, scenario: &Scenario) -> Self {
-        for (id, index, access, start) in &scenario.access {
+        let narrow = scenario.access.iter();
+        let narrow =
+            narrow.map(|(flow, split, access, start)| (*flow, *split, Some((*access, *start))));
+        let has_access = |of: &&Chosen| {
+            let mut all = scenario.access.iter();
+            all.any(|(flow, split, ..)| (*flow, *split) == (of.flow, of.split))
+        };
+        let long = self.sessions.iter().filter(|of| of.policy.sends_ahead());
+        let long = long.filter(|of| !has_access(of));
+        let long = long.map(|of| (of.flow, of.split, None));
+        let legs: Vec<_> = narrow.chain(long).collect();
+        for (id, index, access) in legs {
             let Some(flow) = scenario.flows.get(id.0) else {
                 continue;
             };
-            let is_last = *index + 1 == flow.splits.len();
-            let Some(split) = flow.splits.get(*index).filter(|_| is_last) else {
+            let is_last = index + 1 == flow.splits.len();
+            let Some(split) = flow.splits.get(index).filter(|_| is_last) else {
                 continue;
             };
             if flow.client != Client::Receiver {
                 continue;
             }
             let receiver = Receiver::new(flow.receiver);
+            // As in the real proxy, a client with a known access link gets what this link allows.
+            let round_trip = match access {
+                Some(_) => None,
+                None => base_round_trip(scenario, split.node, flow.to),
+            };
+            let (access, start) = access.unwrap_or((AccessLink::default(), OversizedStart::Probe));
             let client = NarrowClient {
-                access: *access,
+                access,
                 segment_size: split.outbound.segment_size,
                 window: receiver.initial_window(),
                 window_scale: receiver.window_scale(),
                 sizes: (access.oversized_segments)
                     .sizes(access.downstream, access.upstream)
                     .into(),
-                start: *start,
+                start,
                 verdict: None,
+                ahead: None,
+                bound: None,
             };
-            let (inner, learning) = match self.take(*id, *index) {
+            let (inner, learning) = match self.take(id, index) {
                 Some(chosen) => (chosen.policy, chosen.learning),
                 None => {
                     let settings = SessionSettings::default();
@@ -156,9 +177,9 @@ impl Policies {
                 }
             };
             self.sessions.push(Chosen {
-                flow: *id,
-                split: *index,
-                policy: Box::new(NarrowSession::new(inner, &client)),
+                flow: id,
+                split: index,
+                policy: Box::new(NarrowSession::new(inner, client, round_trip)),
                 learning,
             });
         }

@@ -72,6 +72,8 @@ pub struct Sender {
     peer_edge: u64,
     /// The largest window that it ever advertised.
     largest_peer_window: u64,
+    /// The window scale that the peer announced, in bits.
+    peer_window_scale: u8,
     /// Bits by which the peer's window is enlarged beyond the advertised value.
     window_stretch: WindowStretch,
     /// cwnd in bytes.
@@ -169,6 +171,7 @@ impl Sender {
                 peer_window
             },
             largest_peer_window: peer_window,
+            peer_window_scale: 0,
             window_stretch: WindowStretch::default(),
             cwnd: segment * u64::from(configuration.initial_window),
             cwnd_fraction: 0,

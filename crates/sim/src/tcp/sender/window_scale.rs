@@ -30,16 +30,24 @@ impl Sender {
     /// The peer announced this window scale, in bits (at most 14).
     #[must_use]
     pub fn with_peer_window_scale(mut self, announced: u8) -> Self {
+        self.peer_window_scale = announced;
+        self.read_windows_with(self.configuration.window_scale);
+        self
+    }
+
+    /// The peer's windows are read with this scale in bits (at most 14), or with the one that it
+    /// announced. Has an effect before anything is sent.
+    pub fn read_windows_with(&mut self, scale: Option<u8>) {
+        if self.highest > 0 {
+            return;
+        }
         let bits = |scale: u8| i8::try_from(scale.min(14)).unwrap_or(14);
-        let stretch = self
-            .configuration
-            .window_scale
-            .map_or(0, |read| bits(read) - bits(announced));
+        let announced = self.peer_window_scale;
+        let stretch = scale.map_or(0, |read| bits(read) - bits(announced));
         self.window_stretch = WindowStretch(stretch);
         if !self.configuration.handshake {
-            self.peer_edge = self.window_stretch.apply(self.peer_edge);
+            self.peer_edge = self.window_stretch.apply(self.largest_peer_window);
         }
-        self
     }
 
     /// Like `learn_window`, but the end of the window may also go back.

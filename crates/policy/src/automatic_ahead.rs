@@ -1,0 +1,416 @@
+//! Sending ahead of the window that a client advertises, without a profile of its access link: on
+//! long legs only, and only as far and as long as measurements allow.
+//!
+//! A client of today offers 64 KB at first, and doubles its window in each round trip. Over a
+//! satellite, this window is the limit of every transfer of up to some megabytes (Hasegawa §3:
+//! TGW). The data that is sent ahead arrives one way later. By then, a client that reads has moved
+//! its window over it. A client that does not read, or that misses a segment before, discards the
+//! data, and it has to be sent again. So a leg goes through these states:
+//!
+//! | state | data in flight | changes to |
+//! | --- | --- | --- |
+//! | [`Watching`](AheadState::Watching) | the client's window; at first up to [`FIRST_FLIGHT`] segments, for a known client whose window can grow | *ahead*, when the window is what limits, the rate is measured, and nothing was lost |
+//! | [`Ahead`](AheadState::Ahead) | 1.25 times what the measured rate carries in a round trip, at most [`MOST`] | *watching*, when the client's window has grown to this |
+//! | [`TakenBack`](AheadState::TakenBack) | after a loss twice the client's window, if it has taken data ahead; otherwise the client's window. To the end of the session | |
+//!
+//! A loss, a window that shrinks to half, and a shortage of memory take a leg back. While the
+//! client's window is twice the congestion window, nothing is capped. While [other
+//! sessions](crate::network_load) of the client's network carry data, the client's window holds in each
+//! state.
+//!
+//! The window scale can be changed only before the first byte is sent, so it is raised on each leg
+//! that might send ahead, and the cap holds the leg to the client's true window.
+
+use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+
+use crate::LegSample;
+use crate::ack_train::AckTrain;
+use crate::ahead_history::{AheadHistory, AheadRecord};
+use crate::pacing::has_queue;
+
+/// A leg with a shorter handshake is never sent ahead on: a few round trips more cost it little.
+pub const LONG_HANDSHAKE: TimeSpan = TimeSpan::from_milliseconds(150);
+/// Most bytes in flight of a leg that sends ahead: the default maximum of Linux's send buffers
+/// (`tcp_wmem`), and the window of the path file `geo-ahead`.
+pub const MOST: ByteSize = ByteSize::from_bytes(4 << 20);
+/// Segments that a first flight to a known client may have, whatever its window. A cold start may have as many segments already (`cold_start`), so the path
+/// carries no more than before; the client gets 34 segments beyond its first window of 64 KB, and they
+/// are spread, so that it has time to read those before. The first session of a client gets no such
+/// flight: nothing shows yet that it is alone on its link, and a larger flight would give it a lead over
+/// sessions that begin a little later.
+pub const FIRST_FLIGHT: u32 = 80;
+/// A client with a smaller window scale in bits cannot offer 1 MB. Its window is that of a small,
+/// fixed buffer, and its first flight stays within it.
+const GROWING_SCALE: u8 = 4;
+/// A client with a smaller window, in segments, is short of memory, or reads slowly.
+const LEAST_WINDOW: u64 = 8;
+/// Largest window scale (RFC 7323 §2.3).
+const LARGEST_SCALE: u8 = 14;
+/// At least this many segments may always be in flight.
+const LEAST_SEGMENTS: u64 = 4;
+/// In flight: the measured rate times the round trip, times this fraction, so that the cap does not
+/// hold the rate down.
+const HEADROOM: (u64, u64) = (5, 4);
+/// At most this many times the bytes that have been acknowledged, so that ACKs that arrive in a
+/// burst do not permit far more than the path has carried.
+const PROVEN: u64 = 16;
+/// The window shrinks if it falls below 1/`SHRUNK` of the largest one.
+const SHRUNK: u64 = 2;
+/// Shortest and longest time between two readings while the rate is measured, and later.
+const SOON: (TimeSpan, TimeSpan) = (
+    TimeSpan::from_milliseconds(5),
+    TimeSpan::from_milliseconds(10),
+);
+const LATER: (TimeSpan, TimeSpan) = (
+    TimeSpan::from_milliseconds(5),
+    TimeSpan::from_milliseconds(100),
+);
+/// For this many round trips from the first byte on, and after the last ACK while the cap is the limit,
+/// readings follow each other soon.
+const NEW: u64 = 4;
+
+/// What is known of a client's leg before its first byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AcceptedLeg {
+    /// The round trip of its handshake.
+    pub round_trip: TimeSpan,
+    /// The window that the client advertised, in bytes.
+    pub window: u64,
+    /// The agreed window scale of the client, in bits.
+    pub window_scale: u8,
+    /// Bytes of data in a segment.
+    pub segment_size: u32,
+}
+
+impl AcceptedLeg {
+    /// Whether the leg is long enough to send ahead on it.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.round_trip >= LONG_HANDSHAKE
+    }
+}
+
+/// How far the data in flight on a leg may go beyond the client's window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AheadState {
+    /// The window scale is raised; the client's window holds.
+    #[default]
+    Watching,
+    /// Data is sent beyond the client's window.
+    Ahead,
+    /// A loss, a window that shrank, or a shortage of memory ended it.
+    TakenBack,
+}
+
+impl AheadState {
+    /// The name in logs and lists.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Watching => "watching",
+            Self::Ahead => "ahead",
+            Self::TakenBack => "taken_back",
+        }
+    }
+}
+
+/// Decides how far ahead of the client's window one leg may send.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AutomaticAhead {
+    state: AheadState,
+    leg: AcceptedLeg,
+    /// Bits that are added to the scale.
+    added: u8,
+    /// What may be in flight in any case until the leg is taken back, in bytes.
+    allowance: u64,
+    /// In bit/s; 0 while it is unknown.
+    rate: u64,
+    /// Whether the rate is that of earlier sessions of a client that took data ahead of its window:
+    /// then no ACK has to prove it.
+    is_proven: bool,
+    /// Whether data may go beyond the window now: no other session of the network carries data.
+    is_allowed: bool,
+    cap: u64,
+    is_free: bool,
+    /// Nearly as much is in flight as the cap allows: the time by which the next reading is late is
+    /// lost.
+    is_limit: bool,
+    /// The client's window at the last reading, and the largest one.
+    truth: u64,
+    largest_truth: u64,
+    /// The most that was in flight, in bytes.
+    peak: u64,
+    began: Option<Time>,
+    train: AckTrain,
+    retransmitted: Option<u32>,
+    /// The acknowledged byte at which the first data ends that was sent beyond the window.
+    beyond: Option<u64>,
+    /// Losses before this acknowledged byte do not count, because data was beyond the window.
+    uncounted: u64,
+    /// No loss has taken the leg back, but a window that shrank, or a shortage of memory.
+    is_over: bool,
+    /// What was in flight at the last loss is acknowledged when this many bytes are.
+    repaired: u64,
+    /// Bytes acknowledged at the newest reading, and since when.
+    acknowledged: u64,
+    moved: Option<Time>,
+    /// Segments sent and sent again, at the reading before.
+    counted: (u32, u32),
+    record: AheadRecord,
+}
+
+impl AutomaticAhead {
+    /// Prepares a leg on which nothing has been sent: with the rate that earlier sessions have
+    /// measured, if any, and what they have found out about the client. Data may go ahead at once if
+    /// `is_allowed`, otherwise only after [`set_allowed`](Self::set_allowed). `None` if data is never
+    /// sent ahead on this leg.
+    #[must_use]
+    pub fn prepare(
+        leg: &AcceptedLeg,
+        rate: Option<BitRate>,
+        history: &AheadHistory,
+        is_allowed: bool,
+    ) -> Option<Self> {
+        let segment = u64::from(leg.segment_size.max(1));
+        if !leg.is_long() || leg.window < LEAST_WINDOW * segment || history.is_refused() {
+            return None;
+        }
+        let room = LARGEST_SCALE.saturating_sub(leg.window_scale);
+        let reaches = |bits: &u8| leg.window << bits >= MOST.bytes();
+        let added = (0..=room).find(reaches).unwrap_or(room);
+        if added == 0 {
+            return None;
+        }
+        let is_trusted = history.is_trusted();
+        let grows = leg.window_scale >= GROWING_SCALE;
+        let allowance = match grows && history.is_known() && !history.is_doubted() {
+            true => u64::from(FIRST_FLIGHT) * segment,
+            false => 0,
+        };
+        let mut ahead = Self {
+            state: AheadState::Watching,
+            leg: *leg,
+            added,
+            allowance,
+            rate: rate.map_or(0, BitRate::bits_per_second),
+            is_proven: is_trusted && rate.is_some(),
+            is_allowed,
+            cap: 0,
+            is_free: false,
+            is_limit: false,
+            truth: leg.window,
+            largest_truth: leg.window,
+            peak: 0,
+            began: None,
+            train: AckTrain::default(),
+            retransmitted: None,
+            beyond: None,
+            uncounted: 0,
+            is_over: false,
+            repaired: 0,
+            acknowledged: 0,
+            moved: None,
+            counted: (0, 0),
+            record: AheadRecord::default(),
+        };
+        if ahead.is_proven && is_allowed {
+            ahead.state = AheadState::Ahead;
+        }
+        ahead.set_cap(segment, 0);
+        Some(ahead)
+    }
+
+    /// Bits that are added to the scale with which the client's window is read.
+    #[must_use]
+    pub const fn added_scale(&self) -> u8 {
+        self.added
+    }
+
+    /// The window in bytes that the client's present window is with the added scale.
+    #[must_use]
+    pub const fn scaled_window(&self) -> u64 {
+        self.leg.window << self.added
+    }
+
+    /// Bytes that may be sent and not acknowledged; `None`: no cap.
+    #[must_use]
+    pub const fn cap(&self) -> Option<ByteSize> {
+        match self.is_free {
+            true => None,
+            false => Some(ByteSize::from_bytes(self.cap)),
+        }
+    }
+
+    /// The present state.
+    #[must_use]
+    pub const fn state(&self) -> AheadState {
+        self.state
+    }
+
+    /// The evidence that the leg leaves for later sessions of the client.
+    #[must_use]
+    pub const fn record(&self) -> AheadRecord {
+        self.record
+    }
+
+    /// When to read the leg again, while data is in flight.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Time) -> Time {
+        let round_trip = self.leg.round_trip;
+        let is_recent = |at: Time| now.since(at) < round_trip * NEW;
+        let is_new = self.began.is_none_or(is_recent);
+        // A client that does not read must not cost much CPU time.
+        let is_late = self.is_limit && self.moved.is_some_and(is_recent);
+        let ((least, most), part) = match is_new || is_late {
+            true => (SOON, 64),
+            false => (LATER, 8),
+        };
+        now + (round_trip / part).max(least).min(most)
+    }
+
+    /// Memory is short: nothing is sent ahead any more.
+    pub const fn handle_shortage(&mut self) {
+        self.state = AheadState::TakenBack;
+        self.is_over = true;
+    }
+
+    /// Whether data may go beyond the client's window, from the next reading on.
+    pub fn set_allowed(&mut self, is_allowed: bool) {
+        self.is_allowed = is_allowed;
+        if !is_allowed && self.state == AheadState::Ahead {
+            self.state = AheadState::Watching;
+        }
+    }
+
+    /// Takes a reading of the leg.
+    pub fn handle_sample(&mut self, now: Time, sample: &LegSample) {
+        let segment = u64::from(sample.segment_size.max(1));
+        let in_flight = u64::from(sample.unacknowledged) * segment;
+        let acknowledged = sample.bytes_acknowledged.bytes();
+        self.truth = sample.peer_window >> self.added;
+        let was_repairing = self.acknowledged < self.repaired;
+        if std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged {
+            self.moved = Some(now);
+        }
+        if in_flight > 0 {
+            self.began.get_or_insert(now);
+        }
+        let before = self.retransmitted.replace(sample.segments_retransmitted);
+        let has_lost = before.is_some_and(|before| before != sample.segments_retransmitted);
+        self.peak = self.peak.max(in_flight);
+        match has_lost || was_repairing {
+            // An ACK that fills a gap also acknowledges what had arrived before: that is no rate.
+            true => self.train.begin_again(now, acknowledged),
+            false => self.train.handle_reading(now, acknowledged, segment),
+        }
+        let measured = self.train.rate().map_or(0, BitRate::bits_per_second);
+        self.rate = self.rate.max(measured);
+        self.record.rate = self.train.long_rate();
+        if in_flight > self.truth {
+            self.uncounted = acknowledged.saturating_add(in_flight);
+        }
+        self.count(sample, acknowledged);
+        if has_lost {
+            // Beyond the window, the client may have had no room for the lost segment.
+            let is_beyond = self.beyond.is_some() || in_flight > self.truth;
+            self.record.has_failed |= is_beyond && self.state != AheadState::TakenBack;
+            self.take_back();
+            self.repaired = self.repaired.max(acknowledged.saturating_add(in_flight));
+        }
+        if self.truth < self.largest_truth / SHRUNK {
+            self.is_over = true;
+            self.take_back();
+        }
+        self.largest_truth = self.largest_truth.max(self.truth);
+        self.note_beyond(in_flight, acknowledged);
+        let window = u64::from(sample.congestion_window) * segment;
+        match self.state {
+            AheadState::Watching => {
+                let is_limit = window > self.truth && self.peak >= self.cap / 4 * 3;
+                let is_measured = self.rate > 0 && acknowledged > 0;
+                if self.is_allowed && is_limit && is_measured && !has_queue(sample) {
+                    self.state = AheadState::Ahead;
+                }
+            }
+            AheadState::Ahead if acknowledged > 0 && self.truth >= self.target(acknowledged) => {
+                self.state = AheadState::Watching;
+            }
+            AheadState::Ahead | AheadState::TakenBack => {}
+        }
+        self.set_cap(segment, acknowledged);
+        // The client has promised room for all that is in flight until the next reading.
+        self.is_free = self.truth / 2 >= window.max(in_flight);
+        self.is_limit = !self.is_free && in_flight >= self.cap / 4 * 3;
+    }
+
+    /// Whether the client has taken data ahead of its window, now or before, and reads.
+    const fn takes_data(&self) -> bool {
+        (self.record.is_taken || self.is_proven) && !self.is_over
+    }
+
+    fn take_back(&mut self) {
+        self.state = AheadState::TakenBack;
+        self.beyond = None;
+    }
+
+    /// What may be in flight while data is sent ahead.
+    fn target(&self, acknowledged: u64) -> u64 {
+        let Some(rate) = BitRate::from_bits_per_second(self.rate) else {
+            return self.allowance;
+        };
+        let (numerator, denominator) = HEADROOM;
+        let carried = rate.bytes_in(self.leg.round_trip) / denominator;
+        let carried = carried.saturating_mul(numerator).min(MOST.bytes());
+        match self.is_proven {
+            true => carried,
+            false => carried.min(acknowledged.saturating_mul(PROVEN)),
+        }
+    }
+
+    fn set_cap(&mut self, segment: u64, acknowledged: u64) {
+        let least = self.truth.max(LEAST_SEGMENTS * segment);
+        let beyond = match self.state {
+            _ if !self.is_allowed => 0,
+            AheadState::Watching => self.allowance,
+            // ACKs that come later do not lower it.
+            AheadState::Ahead => self.allowance.max(self.target(acknowledged)),
+            // Data that leaves after the lost segment has been sent again arrives behind it: then the
+            // window has moved on by its length.
+            AheadState::TakenBack if self.takes_data() => least.saturating_mul(2).min(MOST.bytes()),
+            AheadState::TakenBack => 0,
+        };
+        self.cap = least.max(beyond);
+    }
+
+    /// Notes data beyond the client's window, and whether the client has taken it.
+    fn note_beyond(&mut self, in_flight: u64, acknowledged: u64) {
+        if self.state == AheadState::TakenBack {
+            return;
+        }
+        match self.beyond {
+            None if in_flight > self.truth => {
+                self.beyond = Some(acknowledged.saturating_add(in_flight));
+            }
+            Some(end) if acknowledged >= end => {
+                self.record.is_taken = true;
+                self.beyond =
+                    (in_flight > self.truth).then_some(acknowledged.saturating_add(in_flight));
+            }
+            None | Some(_) => {}
+        }
+    }
+
+    /// Counts how much is lost while nothing is beyond the window.
+    fn count(&mut self, sample: &LegSample, acknowledged: u64) {
+        let (sent, lost) = (sample.segments_sent, sample.segments_retransmitted);
+        let (sent_before, lost_before) = std::mem::replace(&mut self.counted, (sent, lost));
+        if acknowledged >= self.uncounted {
+            let record = &mut self.record;
+            record.sent = (record.sent).saturating_add(sent.wrapping_sub(sent_before));
+            record.lost = (record.lost).saturating_add(lost.wrapping_sub(lost_before));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! A cold start on a long leg by time instead of segments.
+//!
+//! The initial window of a route is a number of segments, and the congestion window grows from it by
+//! what one flight after the other has carried. On a long leg, that takes several round trips, although
+//! the ACKs of the first flight show the rate of the path within some milliseconds. So a start on a leg
+//! that is long, or [presumably](crate::long_legs) long, gets the largest window, and the relay lets
+//! less be in flight:
+//!
+//! | when | in flight |
+//! | --- | --- |
+//! | until the first ACKs show a rate | the segments of a cold or learned start, and what is acknowledged: as in slow start |
+//! | then | 1.25 times what this rate carries in a round trip, at most 16 times what is acknowledged |
+//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before, and more as in slow start while there is no queue |
+//! | after a loss | what the rate carries in a round trip |
+//! | when the congestion window has become smaller than that | the relay limits nothing any more |
+//!
+//! This is what Careful Resume (draft-ietf-tsvwg-careful-resume) does with a remembered rate, here with
+//! one that the first flight has measured.
+
+use midspan_units::{ByteSize, Time, TimeSpan};
+
+use crate::LegSample;
+use crate::ack_train::AckTrain;
+use crate::pacing::has_queue;
+
+/// In flight: the measured rate times the round trip, times this fraction, so that the bound does not
+/// hold the rate down.
+const HEADROOM: (u64, u64) = (5, 4);
+/// At most this many times the bytes that have been acknowledged, so that ACKs that arrive in a burst
+/// do not permit far more than the path has carried.
+const PROVEN: u64 = 16;
+/// Time between two readings: two make the shortest train of ACKs that shows a rate.
+const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(5);
+
+/// Bounds the data in flight on one leg with a large initial window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoundedStart {
+    /// Segments that may be in flight in any case.
+    segments: u32,
+    train: AckTrain,
+    retransmitted: Option<u32>,
+    has_lost: bool,
+    /// Whether the measured rate counts: no other session of the network carries data.
+    is_allowed: bool,
+    /// Bytes acknowledged at the newest reading.
+    acknowledged: u64,
+    bound: u64,
+    is_over: bool,
+}
+
+impl BoundedStart {
+    /// A leg on which nothing has been sent. Its first flight may have `segments` segments of
+    /// `segment_size` bytes.
+    #[must_use]
+    pub fn new(segments: u32, segment_size: u32) -> Self {
+        Self {
+            segments,
+            train: AckTrain::default(),
+            retransmitted: None,
+            has_lost: false,
+            is_allowed: true,
+            acknowledged: 0,
+            bound: u64::from(segments) * u64::from(segment_size.max(1)),
+            is_over: false,
+        }
+    }
+
+    /// Bytes that may be sent and not acknowledged; `None`: the congestion window is the limit.
+    #[must_use]
+    pub fn bound(&self) -> Option<ByteSize> {
+        (!self.is_over).then_some(ByteSize::from_bytes(self.bound))
+    }
+
+    /// When to read the leg again, while data is in flight; `None` if nothing will change.
+    #[must_use]
+    pub fn poll_timeout(&self, now: Time) -> Option<Time> {
+        (!self.is_over).then(|| now + INTERVAL)
+    }
+
+    /// Whether the measured rate counts, from the next reading on.
+    pub const fn set_allowed(&mut self, is_allowed: bool) {
+        self.is_allowed = is_allowed;
+    }
+
+    /// Takes a reading of the leg.
+    pub fn handle_sample(&mut self, now: Time, sample: &LegSample) {
+        if self.is_over {
+            return;
+        }
+        let segment = u64::from(sample.segment_size.max(1));
+        let acknowledged = sample.bytes_acknowledged.bytes();
+        let before = self.retransmitted.replace(sample.segments_retransmitted);
+        self.has_lost |= before.is_some_and(|before| before != sample.segments_retransmitted);
+        if !self.has_lost {
+            self.train.handle_reading(now, acknowledged, segment);
+        }
+        let first = u64::from(self.segments) * segment;
+        let (rate, round_trip) = (self.train.rate(), sample.minimum_round_trip_time);
+        self.bound = match (rate, round_trip) {
+            (Some(rate), Some(round_trip)) if self.is_allowed => {
+                let carried = rate.bytes_in(round_trip);
+                self.may_carry(carried, acknowledged).max(first)
+            }
+            _ if self.has_lost || has_queue(sample) => self.bound,
+            _ => self
+                .bound
+                .saturating_add(acknowledged.saturating_sub(self.acknowledged)),
+        };
+        self.acknowledged = acknowledged;
+        self.is_over = u64::from(sample.congestion_window).saturating_mul(segment) <= self.bound;
+    }
+
+    /// What may be in flight where the measured rate carries this in a round trip.
+    fn may_carry(&self, carried: u64, acknowledged: u64) -> u64 {
+        if self.has_lost {
+            return carried;
+        }
+        let (numerator, denominator) = HEADROOM;
+        let carried = (carried / denominator).saturating_mul(numerator);
+        carried.min(acknowledged.saturating_mul(PROVEN))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SEGMENT: u32 = 1_000;
+    const WINDOW: u32 = 640;
+
+    fn reading(acknowledged: u64, window: u32, retransmitted: u32) -> LegSample {
+        LegSample {
+            segment_size: SEGMENT,
+            bytes_acknowledged: ByteSize::from_bytes(acknowledged),
+            congestion_window: window,
+            minimum_round_trip_time: Some(TimeSpan::from_milliseconds(600)),
+            segments_retransmitted: retransmitted,
+            ..LegSample::default()
+        }
+    }
+
+    fn bound(start: &BoundedStart) -> Option<u64> {
+        start.bound().map(|bound| bound.bytes() / 1_000)
+    }
+
+    /// After a first flight of 80 segments whose ACKs take this time in ms, each.
+    fn after_first_flight(milliseconds: u64) -> BoundedStart {
+        let mut start = BoundedStart::new(80, SEGMENT);
+        for turn in 0..=80 {
+            let now = Time::ZERO + TimeSpan::from_milliseconds(600 + milliseconds * turn);
+            start.handle_sample(now, &reading(turn * 1_000, WINDOW, 0));
+        }
+        start
+    }
+
+    #[test]
+    fn the_first_flight_is_that_of_any_cold_start() {
+        let mut start = BoundedStart::new(80, SEGMENT);
+        assert_eq!(bound(&start), Some(80));
+        for at in 0..700 {
+            let now = Time::ZERO + TimeSpan::from_milliseconds(at);
+            start.handle_sample(now, &reading(0, WINDOW, 0));
+            assert_eq!(bound(&start), Some(80));
+        }
+    }
+
+    #[test]
+    fn the_first_acks_show_what_the_path_carries() {
+        // 8 Mbit/s carry 600 KB in 600 ms; 1.25 times that is more than the window of the route.
+        assert_eq!(bound(&after_first_flight(1)), None);
+        // 4 Mbit/s carry 300 KB.
+        assert_eq!(bound(&after_first_flight(2)), Some(375));
+        // 0.4 Mbit/s carry less than the first flight.
+        assert_eq!(bound(&after_first_flight(20)), Some(80));
+        // Without a rate, the bound grows as in slow start.
+        let mut start = BoundedStart::new(80, SEGMENT);
+        start.handle_sample(Time::ZERO, &reading(20_000, WINDOW, 0));
+        assert_eq!(bound(&start), Some(100));
+    }
+
+    #[test]
+    fn a_loss_leaves_no_room_for_a_queue_and_a_smaller_window_ends_the_bound() {
+        let mut start = after_first_flight(2);
+        let now = Time::ZERO + TimeSpan::from_milliseconds(900);
+        start.handle_sample(now, &reading(80_000, WINDOW, 1));
+        assert_eq!(bound(&start), Some(300));
+        start.handle_sample(now, &reading(80_000, 448, 2));
+        assert_eq!(bound(&start), Some(300));
+        assert!(start.poll_timeout(now).is_some_and(|next| next > now));
+        start.handle_sample(now, &reading(80_000, 300, 3));
+        assert_eq!((bound(&start), start.poll_timeout(now)), (None, None));
+        // For good.
+        start.handle_sample(now, &reading(80_000, 900, 3));
+        assert_eq!(bound(&start), None);
+    }
+
+    /// Next to others, the first ACKs show no rate that this session may take for itself.
+    #[test]
+    fn next_to_others_a_start_grows_as_in_slow_start_until_there_is_a_queue() {
+        let mut start = after_first_flight(2);
+        start.set_allowed(false);
+        let now = Time::ZERO + TimeSpan::from_milliseconds(800);
+        start.handle_sample(now, &reading(80_000, WINDOW, 0));
+        assert_eq!(bound(&start), Some(375));
+        let mut start = BoundedStart::new(80, SEGMENT);
+        start.set_allowed(false);
+        for turn in 0..=80 {
+            let now = Time::ZERO + TimeSpan::from_milliseconds(600 + turn);
+            start.handle_sample(now, &reading(turn * 1_000, WINDOW, 0));
+            assert_eq!(bound(&start), Some(80 + turn));
+        }
+        let queue = LegSample {
+            round_trip_time: Some(TimeSpan::from_milliseconds(900)),
+            ..reading(200_000, WINDOW, 0)
+        };
+        start.handle_sample(now, &queue);
+        assert_eq!(bound(&start), Some(160));
+        start.handle_sample(now, &reading(300_000, WINDOW, 0));
+        assert_eq!(bound(&start), Some(260));
+        // Alone, the rate of 8 Mbit/s would be the limit.
+        start.set_allowed(true);
+        start.handle_sample(now, &reading(300_000, WINDOW, 0));
+        assert_eq!(bound(&start), None);
+    }
+
+    proptest! {
+        #[test]
+        fn the_bound_is_never_below_the_first_flight(
+            steps in proptest::collection::vec(
+                (0_u64..100, 0_u64..1 << 20, 0_u32..2_000, 0_u32..2, any::<bool>()), 0..60),
+            segments in 1_u32..100,
+        ) {
+            let mut start = BoundedStart::new(segments, SEGMENT);
+            let (mut now, mut acknowledged, mut lost) = (Time::ZERO, 0, 0);
+            for (later, more, window, again, is_allowed) in steps {
+                now += TimeSpan::from_milliseconds(later);
+                acknowledged += more;
+                lost += again;
+                start.set_allowed(is_allowed);
+                start.handle_sample(now, &reading(acknowledged, window, lost));
+                let least = u64::from(segments) * u64::from(SEGMENT);
+                prop_assert!(start.bound().is_none_or(|bound| bound.bytes() >= least));
+            }
+        }
+    }
+}

@@ -213,6 +213,11 @@ impl Socket {
         }
     }
 
+    /// Another descriptor of the same socket, for another thread.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self(rustix::io::fcntl_dupfd_cloexec(&self.0, 0)?))
+    }
+
     /// Makes the socket non-blocking.
     pub fn set_nonblocking(&self) -> io::Result<()> {
         Ok(rustix::io::ioctl_fionbio(&self.0, true)?)
@@ -268,7 +273,7 @@ impl Socket {
 }
 
 impl Socket {
-    /// Reads up to [`Batch::SIZE`] waiting messages in one system call (recvmmsg(2)).
+    /// Reads as many waiting messages as the batch has room for, in one system call (recvmmsg(2)).
     pub fn receive_batch(&self, batch: &mut Batch) -> io::Result<()> {
         batch.count = 0;
         loop {
@@ -321,12 +326,12 @@ impl Socket {
 #[derive(Debug)]
 pub struct Batch {
     bytes: Vec<u8>,
-    lengths: [usize; Self::SIZE],
+    lengths: Vec<usize>,
     count: usize,
 }
 
 impl Batch {
-    /// Most messages at a time.
+    /// Most messages at a time, of a [new](Self::new) batch.
     pub const SIZE: usize = 64;
     /// The largest packet that fits with its attributes, in bytes.
     pub const PACKET_LIMIT: usize = 1024;
@@ -335,9 +340,16 @@ impl Batch {
     /// An empty batch.
     #[must_use]
     pub fn new() -> Self {
+        Self::with_room(Self::SIZE)
+    }
+
+    /// An empty batch for this number of messages at a time, at least 1.
+    #[must_use]
+    pub fn with_room(messages: usize) -> Self {
+        let messages = messages.max(1);
         Self {
-            bytes: vec![0; Self::SIZE * Self::SLOT],
-            lengths: [0; Self::SIZE],
+            bytes: vec![0; messages * Self::SLOT],
+            lengths: vec![0; messages],
             count: 0,
         }
     }
@@ -349,8 +361,8 @@ impl Batch {
             .map(|(slot, length)| slot.get(..*length).unwrap_or(slot))
     }
 
-    pub(crate) const fn is_full(&self) -> bool {
-        self.count == Self::SIZE
+    pub(crate) fn is_full(&self) -> bool {
+        self.count == self.lengths.len()
     }
 }
 

@@ -1,5 +1,9 @@
-//! Filters for packet sockets: classic BPF programs that the kernel runs for each packet
-//! (`Documentation/networking/filter.rst` of Linux), so that unwanted packets cost little.
+//! Classic BPF programs that the kernel runs for each packet
+//! (`Documentation/networking/filter.rst` of Linux): filters for packet sockets, so that unwanted
+//! packets cost little, and the choice of one of several listening sockets.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::SockFilter;
 
@@ -16,7 +20,9 @@ const TO_INDEX: u16 = 0x07;
 const JUMP: u16 = 0x05;
 const JUMP_EQUAL: u16 = 0x15;
 const JUMP_SET: u16 = 0x45;
+const SUBTRACT: u16 = 0x14;
 const RETURN: u16 = 0x06;
+const RETURN_RESULT: u16 = 0x16;
 
 const TCP: u32 = 6;
 /// The fragment header of IPv6.
@@ -88,4 +94,128 @@ pub fn tcp_headers(bytes: u32) -> Vec<SockFilter> {
         op(RETURN, 0, 0, 0),
         op(RETURN, 0, 0, bytes),
     ]
+}
+
+/// Where the number of a SYN's listening socket is in its IP header: the identification of IPv4, and
+/// the last 16 bits of the flow label of IPv6. A SYN that is no fragment needs neither.
+const IPV4_NUMBER: u32 = 4;
+const IPV6_NUMBER: u32 = 2;
+
+/// Writes into the header of a SYN (from its IP header on) by which of the listening sockets with
+/// [`choose_listening_socket`] it is accepted, counted from 0. Does not write numbers that have no
+/// place there, or into a packet without an IP header: the kernel then chooses by itself. The caller
+/// computes the checksum of IPv4.
+pub fn set_listening_socket(packet: &mut [u8], index: usize) {
+    let Some(number) = index.checked_add(1).and_then(|it| u16::try_from(it).ok()) else {
+        return;
+    };
+    let place = match packet.first().map(|first| first >> 4) {
+        Some(4) => IPV4_NUMBER as usize,
+        Some(6) => IPV6_NUMBER as usize,
+        _ => return,
+    };
+    if let Some(bytes) = packet.get_mut(place..place + 2) {
+        bytes.copy_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Lets each SYN choose, by the [number in its header](set_listening_socket), which one of the
+/// listening sockets with the same address and `SO_REUSEPORT` accepts it. They are numbered in the
+/// order in which they began to listen; it suffices to call this function for one of them. If there is no
+/// socket with this number, the kernel chooses one, as without this function.
+///
+/// # Errors
+/// Those of `setsockopt(2)`, `SO_ATTACH_REUSEPORT_CBPF`.
+pub fn choose_listening_socket(socket: impl AsFd) -> io::Result<()> {
+    let op = SockFilter::new;
+    let program = [
+        op(LOAD_BYTE, 0, 0, NETWORK),
+        op(AND, 0, 0, 0xf0),
+        op(JUMP_EQUAL, 0, 2, 0x40),
+        op(LOAD_HALF, 0, 0, NETWORK + IPV4_NUMBER),
+        op(JUMP, 0, 0, 1),
+        op(LOAD_HALF, 0, 0, NETWORK + IPV6_NUMBER),
+        // Without a number, the result is more than any index.
+        op(SUBTRACT, 0, 0, 1),
+        op(RETURN_RESULT, 0, 0, 0),
+    ];
+    // `struct sock_fprog`
+    let filter = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut().cast(),
+    };
+    // SAFETY: the kernel reads `filter`, whose length is given, and the program to which it points;
+    // `SockFilter` has the layout of `struct sock_filter`. Both live until the call returns.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            std::ptr::from_ref(&filter).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{SocketAddr, TcpStream};
+    use std::os::fd::OwnedFd;
+    use std::time::{Duration, Instant};
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, sockopt};
+
+    fn listening(at: SocketAddr) -> (OwnedFd, SocketAddr) {
+        let family = match at {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None).unwrap();
+        sockopt::set_socket_reuseport(&socket, true).unwrap();
+        bind(&socket, &at).unwrap();
+        listen(&socket, 64).unwrap();
+        let address = rustix::net::getsockname(&socket).unwrap();
+        (socket, address.try_into().unwrap())
+    }
+
+    /// Linux's own SYNs have random identifications and flow labels. Nearly all of them are no
+    /// socket's number: then the kernel's hash chooses, and no connection is lost.
+    #[test]
+    fn connections_without_a_number_reach_some_socket() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let (first, at) = listening(address.parse().unwrap());
+            choose_listening_socket(&first).unwrap();
+            let sockets = [first, listening(at).0, listening(at).0];
+            let clients: Vec<_> = (0..60).map(|_| TcpStream::connect(at).unwrap()).collect();
+            let (mut accepted, begun) = (0, Instant::now());
+            while accepted < clients.len() {
+                assert!(begun.elapsed() < Duration::from_secs(20), "{accepted}");
+                let has_one = |socket: &&OwnedFd| rustix::net::accept(socket).is_ok();
+                accepted += sockets.iter().filter(has_one).count();
+            }
+        }
+    }
+
+    #[test]
+    fn the_number_is_written_where_the_program_reads_it() {
+        let mut four = [0; 20];
+        four[0] = 0x45;
+        set_listening_socket(&mut four, 2);
+        assert_eq!(four[4..6], [0, 3]);
+        let mut six = [0; 40];
+        six[0] = 0x60;
+        set_listening_socket(&mut six, 300);
+        assert_eq!(six[2..4], [1, 45]);
+        let before = six;
+        set_listening_socket(&mut six, 65_535);
+        assert_eq!(six, before);
+        set_listening_socket(&mut [], 1);
+        set_listening_socket(&mut [0x45, 0], 1);
+    }
 }

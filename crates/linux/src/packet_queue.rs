@@ -122,6 +122,19 @@ impl PacketQueue {
         })
     }
 
+    /// The same queue for another thread of this process. Each packet reaches one of the threads, and
+    /// any of them may give its verdict.
+    ///
+    /// # Errors
+    /// Those of `fcntl(2)`.
+    pub fn share(&self) -> io::Result<Self> {
+        Ok(Self {
+            socket: self.socket.share()?,
+            number: self.number,
+            verdicts: Request::default(),
+        })
+    }
+
     /// Reads waiting packets and passes each to `handle`; returns whether there may be more.
     ///
     /// # Errors
@@ -187,8 +200,8 @@ impl PacketQueue {
         sent
     }
 
-    /// Like [`receive`](Self::receive), for up to [`Batch::SIZE`] packets in one system call. Each
-    /// packet must be small ([`Batch::PACKET_LIMIT`]).
+    /// Like [`receive`](Self::receive), for as many packets as the batch has room for, in one system
+    /// call. Each packet must be small ([`Batch::PACKET_LIMIT`]).
     ///
     /// # Errors
     /// As [`receive`](Self::receive).

@@ -1,10 +1,11 @@
 //! Sends complete IP packets (raw(7), `IP_HDRINCL`).
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, ipproto};
+use socket2::{MsgHdr, SockAddr, SockRef};
 
 use crate::tcp;
 
@@ -64,6 +65,38 @@ impl RawSocket {
         rustix::net::sendto(&self.socket, packet, SendFlags::empty(), &address)?;
         Ok(())
     }
+
+    /// As [`send`](Self::send), for a socket that threads share: the mark is sent with the packet
+    /// and does not change the socket. Every call needs `CAP_NET_ADMIN`. Linux 5.4 and newer.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    pub fn send_marked(&self, packet: &[u8], mark: u32) -> io::Result<()> {
+        let destination = destination(packet).ok_or(io::ErrorKind::InvalidInput)?;
+        let address = SockAddr::from(SocketAddr::new(destination, 0));
+        let (parts, control) = ([IoSlice::new(packet)], mark_message(mark));
+        let message = MsgHdr::new()
+            .with_addr(&address)
+            .with_buffers(&parts)
+            .with_control(&control);
+        SockRef::from(&self.socket).sendmsg(&message, 0)?;
+        Ok(())
+    }
+}
+
+const WORD: usize = size_of::<usize>();
+/// `struct cmsghdr`: its length, its level and its type.
+const CONTROL_HEADER: usize = WORD + 8;
+const CONTROL: usize = (CONTROL_HEADER + 4).next_multiple_of(WORD);
+
+/// The control message that gives a packet its mark (cmsg(3), `SO_MARK`).
+fn mark_message(mark: u32) -> [u8; CONTROL] {
+    let mut message = [0; CONTROL];
+    message[..WORD].copy_from_slice(&(CONTROL_HEADER + 4).to_ne_bytes());
+    message[WORD..WORD + 4].copy_from_slice(&libc::SOL_SOCKET.to_ne_bytes());
+    message[WORD + 4..WORD + 8].copy_from_slice(&libc::SO_MARK.to_ne_bytes());
+    message[CONTROL_HEADER..CONTROL_HEADER + 4].copy_from_slice(&mark.to_ne_bytes());
+    message
 }
 
 /// One of the two families of IP addresses.
@@ -93,6 +126,22 @@ fn destination(packet: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_is_written_as_the_c_library_writes_it() {
+        // SAFETY: these functions only compute lengths.
+        let (length, space) = unsafe { (libc::CMSG_LEN(4), libc::CMSG_SPACE(4)) };
+        let message = mark_message(0x0b00_0000);
+        assert_eq!(message.len(), space as usize);
+        let expected = [
+            &(length as usize).to_ne_bytes()[..],
+            &libc::SOL_SOCKET.to_ne_bytes(),
+            &libc::SO_MARK.to_ne_bytes(),
+            &0x0b00_0000_u32.to_ne_bytes(),
+        ]
+        .concat();
+        assert_eq!(message[..length as usize], expected);
+    }
 
     #[test]
     fn the_destination_is_read_from_the_header() {

@@ -1,14 +1,17 @@
-//! A packet socket's ring, in a network namespace.
+//! A packet socket's ring, and programs that the kernel runs for packets, in a network namespace.
 
 #![allow(clippy::unwrap_used)]
 
+use std::net::{SocketAddr, UdpSocket};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use midspan_linux::netlink::Netlink;
 use midspan_linux::packet_filter;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
+use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_testbed::{KernelTests, kernel_test};
+use socket2::{Domain, Socket, Type};
 
 /// For what the kernel may do later.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -86,4 +89,64 @@ fn whole_segments_and_first_fragments_pass_the_filter() {
     let passed = frames.iter().filter(|(_, passes)| *passes);
     let passed: Vec<_> = passed.map(|(frame, _)| frame.clone()).collect();
     assert_eq!(seen, passed);
+}
+
+/// A datagram of one byte to an address of this machine, from the same address.
+fn datagram(to: SocketAddr) -> Vec<u8> {
+    let port = to.port().to_be_bytes();
+    let udp = [port[0], port[1], port[0], port[1], 0, 9, 0, 0, b'x'];
+    match to {
+        SocketAddr::V4(_) => {
+            let header = [
+                0x45, 0, 0, 29, 0, 0, 0, 0, 64, 17, 0, 0, 127, 0, 0, 1, 127, 0, 0, 1,
+            ];
+            [&header[..], &udp].concat()
+        }
+        SocketAddr::V6(_) => {
+            let mut packet = [&[0x60, 0, 0, 0, 0, 9, 17, 64][..], &[0; 32], &udp].concat();
+            (packet[23], packet[39]) = (1, 1);
+            // The pseudo header: both addresses, the length, the protocol.
+            let mut sum = 1 + 1 + 9 + 17_u32;
+            for word in packet[40..].chunks(2) {
+                let low = word.get(1).copied().unwrap_or(0);
+                sum += u32::from(u16::from_be_bytes([word[0], low]));
+            }
+            let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+            packet[46..48].copy_from_slice(&sum.to_be_bytes());
+            packet
+        }
+    }
+}
+
+/// For TCP and UDP, the kernel chooses among sockets with the same address in the same way.
+#[kernel_test]
+fn the_number_in_a_header_chooses_the_socket() {
+    Netlink::open().unwrap().set_up("lo").unwrap();
+    for (address, family) in [("127.0.0.1:7000", Family::V4), ("[::1]:7000", Family::V6)] {
+        let address: SocketAddr = address.parse().unwrap();
+        let open = |_| -> UdpSocket {
+            let socket = Socket::new(Domain::for_address(address), Type::DGRAM, None).unwrap();
+            socket.set_reuse_port(true).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            socket.bind(&address.into()).unwrap();
+            socket.into()
+        };
+        let sockets: Vec<UdpSocket> = (0..4).map(open).collect();
+        packet_filter::choose_listening_socket(&sockets[0]).unwrap();
+        let raw = RawSocket::from_socket(RawSocket::open(family).unwrap());
+        for index in [2, 0, 3, 1, 3, 3] {
+            let mut packet = datagram(address);
+            packet_filter::set_listening_socket(&mut packet, index);
+            raw.send_marked(&packet, 0).unwrap();
+            let begun = Instant::now();
+            let reached = loop {
+                let got = |socket: &UdpSocket| socket.recv(&mut [0; 9]).is_ok();
+                if let Some(reached) = sockets.iter().position(got) {
+                    break reached;
+                }
+                assert!(begun.elapsed() < LIMIT, "lost: {index} of {address}");
+            };
+            assert_eq!(reached, index, "{address}");
+        }
+    }
 }

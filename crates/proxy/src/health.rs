@@ -217,7 +217,7 @@ mod tests {
 
     fn late(is_stuck: bool) -> Vec<LateThread> {
         vec![LateThread {
-            thread: ThreadName::Relay(1),
+            thread: ThreadName(1),
             still_milliseconds: 1250,
             is_stuck,
         }]

@@ -6,21 +6,13 @@ use std::time::Duration;
 use midspan_service::liveness::Watch;
 use serde::{Deserialize, Serialize};
 
-/// A watched thread of the relay.
+/// A watched thread of the relay, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ThreadName {
-    /// A relay thread, by its number.
-    Relay(usize),
-    /// The gate's.
-    Gate,
-}
+pub(crate) struct ThreadName(pub usize);
 
 impl fmt::Display for ThreadName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Relay(number) => write!(formatter, "relay {number}"),
-            Self::Gate => formatter.write_str("gate"),
-        }
+        write!(formatter, "relay {}", self.0)
     }
 }
 
@@ -70,15 +62,18 @@ mod tests {
                 now += pause;
                 watch.look(now, 0);
             }
-            LateThread::of(ThreadName::Gate, &watch)
+            LateThread::of(ThreadName(0), &watch)
         };
         assert_eq!(look(2), None);
         let late = look(1).unwrap();
         assert!(!late.is_stuck && late.still_milliseconds == 1050);
-        assert_eq!(late.to_string(), "thread gate is late: no turn for 1.1 s");
+        assert_eq!(
+            late.to_string(),
+            "thread relay 0 is late: no turn for 1.1 s"
+        );
         let stuck = look(6).unwrap();
         assert!(stuck.is_stuck);
-        let name = ThreadName::Relay(2);
+        let name = ThreadName(2);
         assert_eq!(
             LateThread {
                 thread: name,

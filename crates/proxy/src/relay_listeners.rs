@@ -11,7 +11,7 @@ use tracing::warn;
 
 use crate::Error;
 use crate::control::GateAndSockets;
-use crate::gate::{Gate, GateListener, RelaySide};
+use crate::gate::{Gate, GateListener};
 
 /// How long the threads may take to hear of other listeners.
 const UPDATE_LIMIT: Duration = Duration::from_secs(2);
@@ -44,8 +44,8 @@ impl RunningListeners {
             known.insert(address(&listener)?, Known { id, listener });
         }
         let relay = Relay::start(settings, listeners)?;
-        let known_listeners = known.values().map(|known| &known.listener);
-        let gate = gate.map(|gate| start_gate(gate, known_listeners, &relay));
+        let all: Vec<Listener> = known.values().map(|of| of.listener.clone()).collect();
+        let gate = gate.map(|gate| start_gate(gate, &all, &relay));
         Ok(Self {
             gate: gate.transpose()?,
             relay,
@@ -60,13 +60,14 @@ impl RunningListeners {
         listeners: Vec<OpenListener>,
         gate: Option<GateAndSockets>,
     ) -> Result<(), Error> {
-        let transparent = GateListener::all(listeners.iter().map(|open| &open.listener));
+        let all: Vec<Listener> = (listeners.iter())
+            .map(|open| open.listener.clone())
+            .collect();
         let is_transparent = gate.is_some();
         // First what may fail.
         let had_gate = self.gate.is_some();
         if let Some(gate) = gate.filter(|_| !had_gate) {
-            let listeners = listeners.iter().map(|open| &open.listener);
-            self.gate = Some(start_gate(gate, listeners, &self.relay)?);
+            self.gate = Some(start_gate(gate, &all, &self.relay)?);
         }
         let (new, old): (Vec<_>, Vec<_>) = listeners
             .into_iter()
@@ -85,7 +86,7 @@ impl RunningListeners {
             warn!("a thread of the relay is late to hear of the new listeners");
         }
         if let Some(gate) = self.gate.as_ref().filter(|_| had_gate && is_transparent)
-            && !gate.change_listeners(transparent)
+            && !gate.change_listeners(|| GateListener::all(&all))
         {
             warn!("the gate is late to hear of the new listeners");
         }
@@ -130,7 +131,7 @@ impl RunningListeners {
         let mut known = self.known.values();
         if !known.any(|known| known.listener.is_transparent())
             && let Some(gate) = &self.gate
-            && !gate.change_listeners(Vec::new())
+            && !gate.change_listeners(Vec::new)
         {
             warn!("the gate is late to hear that no listener is transparent any more");
         }
@@ -142,16 +143,16 @@ fn address(listener: &Listener) -> Result<SocketAddr, Error> {
     listener.listen.ok_or(Error::OutOfTurn)
 }
 
-fn start_gate<'a>(
+fn start_gate(
     (settings, sockets): GateAndSockets,
-    listeners: impl IntoIterator<Item = &'a Listener>,
+    listeners: &[Listener],
     relay: &Relay,
 ) -> Result<Gate, Error> {
     let mut sockets = sockets.into_iter();
     let four = sockets.next().ok_or(Error::OutOfTurn)?;
     let raw = [Some(four), sockets.next()];
-    let listeners = GateListener::all(listeners);
-    Gate::start(&settings, listeners, RelaySide::from(relay), raw).map_err(|source| {
+    let listeners = || GateListener::all(listeners);
+    Gate::start(&settings, listeners, relay, raw).map_err(|source| {
         tracing::error!(
             "cannot open queue {}: is it in use? (interception.queue)",
             settings.queue

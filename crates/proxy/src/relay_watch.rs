@@ -1,4 +1,5 @@
-//! The relay's main thread watches over the relay threads and the gate's thread.
+//! The relay's main thread watches over the relay threads, and over the gate, which has a part on each
+//! of them.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +11,17 @@ use crate::control::FromRelay;
 use crate::gate::Gate;
 use crate::health::Health;
 use crate::late::{LateThread, ThreadName};
-use midspan_service::liveness::{Absence, Watch};
+use midspan_service::liveness::Watch;
 
 /// How often the threads are checked.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
-/// How often relay threads are woken, which may have nothing to do. The gate's thread wakes by
-/// itself.
+/// How often relay threads are woken, which may have nothing to do.
 const WAKE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Watches over the threads of one relay.
 pub(crate) struct ThreadWatch {
     limit: TimeSpan,
     threads: Vec<Watch>,
-    gate: Option<Watch>,
     /// The gate's turns at the last message to the helper.
     gate_turns: u64,
     woken_at: Option<Instant>,
@@ -47,7 +46,6 @@ impl ThreadWatch {
         Self {
             limit,
             threads: vec![watch; threads],
-            gate: None,
             gate_turns: 0,
             woken_at: None,
             known: Vec::new(),
@@ -63,7 +61,7 @@ impl ThreadWatch {
     /// Sets another `watchdog_timeout`.
     pub fn set_limit(&mut self, limit: TimeSpan) {
         self.limit = limit;
-        for watch in self.threads.iter_mut().chain(&mut self.gate) {
+        for watch in &mut self.threads {
             watch.set_limit(limit.into());
         }
     }
@@ -74,7 +72,7 @@ impl ThreadWatch {
         for (watch, turns) in self.threads.iter_mut().zip(relay.turns()) {
             watch.look(now, turns);
         }
-        let gate_moves = self.look_at_gate(now, gate.map(|gate| gate.statistics().turns));
+        let gate_moves = self.look_at_gate(gate.map(|gate| gate.statistics().turns));
         if self
             .woken_at
             .is_none_or(|then| now.saturating_duration_since(then) >= WAKE_INTERVAL)
@@ -97,23 +95,14 @@ impl ThreadWatch {
         }
     }
 
-    /// Whether the gate has made a turn, or there is no gate.
-    fn look_at_gate(&mut self, now: Instant, turns: Option<u64>) -> bool {
-        let Some(turns) = turns else {
-            self.gate = None;
-            return true;
-        };
-        let limit = Duration::from(self.limit);
-        let begin = || Watch::of_beating(now, LOOK_INTERVAL, limit, Absence::Restarts);
-        self.gate.get_or_insert_with(begin).look(now, turns);
-        std::mem::replace(&mut self.gate_turns, turns) != turns
+    /// Whether the gate has made a turn, on any thread, or there is no gate.
+    fn look_at_gate(&mut self, turns: Option<u64>) -> bool {
+        turns.is_none_or(|turns| std::mem::replace(&mut self.gate_turns, turns) != turns)
     }
 
     fn named(&self) -> impl Iterator<Item = (ThreadName, &Watch)> {
         let threads = self.threads.iter().enumerate();
-        threads
-            .map(|(number, watch)| (ThreadName::Relay(number), watch))
-            .chain(self.gate.iter().map(|watch| (ThreadName::Gate, watch)))
+        threads.map(|(number, watch)| (ThreadName(number), watch))
     }
 
     fn log(&mut self, late: &[LateThread], stuck: Option<ThreadName>) {

@@ -172,7 +172,8 @@ pub use listener::{
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};
 pub use settings::{Error, OpenListener, Settings};
-pub use source::{EventSource, NotBegun, SourceHost};
+pub use sharing::{Expected, Loads};
+pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
 pub use statistics::Statistics;
 
 use std::os::fd::OwnedFd;
@@ -191,7 +192,7 @@ use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
 use sessions::Observation;
-use sharing::{ListeningSocket, Loads};
+use sharing::ListeningSocket;
 use statistics::Counters;
 use thread::{RelayThread, ThreadParts, Update};
 
@@ -404,6 +405,18 @@ impl Relay {
     #[must_use]
     pub fn sessions_of_threads(&self) -> Vec<u64> {
         self.loads.all().collect()
+    }
+
+    /// The number of threads.
+    #[must_use]
+    pub const fn thread_count(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// The number of sessions of each thread, to choose threads for connections.
+    #[must_use]
+    pub fn loads(&self) -> Loads {
+        self.loads.clone()
     }
 
     /// The counters of all threads together.

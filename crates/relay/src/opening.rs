@@ -238,9 +238,9 @@ impl Acceptor {
             };
         };
         let (mut arrival, source, is_decided) = match found {
-            Found::Released(Released { arrival, server }) => {
-                (arrival, ServerLegSource::Connecting(server), true)
-            }
+            Found::Released(Released {
+                arrival, server, ..
+            }) => (arrival, ServerLegSource::Connecting(server), true),
             Found::Undecided(server, source) => {
                 let request = Request {
                     client: address,

@@ -1,8 +1,8 @@
 //! Connections that are being opened: from the client's SYN until the relay has accepted the
 //! connection.
 //!
-//! The owner of the SYN queue (the proxy's gate) adds connections; the relay's threads find them
-//! here when they accept. The table is [bounded](midspan_policy::opening_bound), per client and in
+//! The owner of the SYN queue (the proxy's gate) adds connections, on any thread; the relay's threads
+//! find them here when they accept. The table is [bounded](midspan_policy::opening_bound), per client and in
 //! all, so that a flood of SYNs neither fills it nor keeps other clients out.
 
 use std::collections::BTreeMap;
@@ -19,6 +19,7 @@ use midspan_policy::prefix::host_prefix;
 use midspan_units::Time;
 
 use super::arrival::Arrival;
+use super::sharing::Expected;
 use super::system;
 
 /// Most records of unanswered connections; the gate takes them several times a second.
@@ -57,6 +58,9 @@ pub struct Released {
     pub arrival: Arrival,
     /// The server leg, which is connected or being connected.
     pub server: OwnedFd,
+    /// The thread that is to accept the connection, if one was chosen. Any other thread may accept
+    /// it, too.
+    pub expected: Option<Expected>,
 }
 
 /// Connections that are being opened.
@@ -186,6 +190,11 @@ impl Openings {
         }
     }
 
+    /// The sequence number of the newest SYN of a connection.
+    pub fn sequence_of(&self, connection: Request) -> Option<u32> {
+        Some(self.lock().connections.get(&connection)?.sequence)
+    }
+
     /// Removes a connection that will not be opened; returns the sequence number of its SYN.
     pub fn forget(&self, connection: Request) -> Option<u32> {
         let now = self.time(system::now());
@@ -288,6 +297,7 @@ mod tests {
         Released {
             arrival: Arrival::new(request, Handshake::EndToEnd, Time::ZERO),
             server: server.into(),
+            expected: None,
         }
     }
 
@@ -297,6 +307,7 @@ mod tests {
         let one = connection("192.0.2.1:1000");
         assert_eq!(openings.arrive(one, 7, now()), Reception::New);
         assert_eq!(openings.arrive(one, 7, now()), Reception::Held);
+        assert_eq!(openings.sequence_of(one), Some(7));
         openings.release(one, released(one), Instant::now());
         assert_eq!(openings.arrive(one, 7, now()), Reception::Released);
         let taken = openings.take(one).unwrap();

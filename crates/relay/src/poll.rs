@@ -14,8 +14,13 @@ use super::table::Key;
 const OWN: u64 = 1 << 63;
 /// Marks tokens of negotiations, all of whose sockets have the same.
 const NEGOTIATION: u64 = OWN | 1 << 62;
-/// Marks tokens of sources of events.
+/// Marks tokens of sources of events. Their other bits are the source's index, and the number of one
+/// of its descriptors.
 const SOURCE: u64 = OWN | 1 << 61;
+/// Bits of the number of a source's descriptor.
+const NUMBER_BITS: u32 = 48;
+/// The largest number of a source's descriptor.
+const LARGEST_NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 /// Edge-triggered; both legs of a session.
 const SESSION_INTEREST: EventFlags = EventFlags::IN
@@ -32,6 +37,10 @@ const NEGOTIATION_INTEREST: EventFlags = EventFlags::IN
 const LISTENER_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE);
 /// Edge-triggered.
 const SOURCE_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::ET);
+/// Edge-triggered. Of the threads that watch the same descriptor and sleep, an event wakes one.
+const SHARED_SOURCE_INTEREST: EventFlags = SOURCE_INTEREST.union(EventFlags::EXCLUSIVE);
+/// Edge-triggered; a further descriptor of a source: a socket that is being connected.
+const SOURCE_SOCKET_INTEREST: EventFlags = EventFlags::OUT.union(EventFlags::ET);
 
 /// The owner of an event's descriptor. An event may arrive for a session that has just ended; then
 /// the table has no value for its key.
@@ -43,8 +52,9 @@ pub enum Token {
     Negotiation(Key),
     /// The listening socket of the acceptor at this index.
     Acceptor(usize),
-    /// The source of events with this number.
-    Source(usize),
+    /// A descriptor of the source of events at this index: its own, with the number 0, or a further
+    /// one.
+    Source(usize, u64),
 }
 
 impl Token {
@@ -53,7 +63,9 @@ impl Token {
             Self::Session(key, leg) => key.number() << 1 | leg as u64,
             Self::Negotiation(key) => NEGOTIATION | key.number(),
             Self::Acceptor(index) => OWN | index as u64,
-            Self::Source(index) => SOURCE | index as u64,
+            Self::Source(index, number) => {
+                SOURCE | ((index as u64) << NUMBER_BITS) | (number & LARGEST_NUMBER)
+            }
         }
     }
 
@@ -68,7 +80,7 @@ impl Token {
         } else if number & NEGOTIATION == NEGOTIATION {
             Self::Negotiation(Key::from_number(number & !NEGOTIATION))
         } else if number & SOURCE == SOURCE {
-            Self::Source(index(SOURCE))
+            Self::Source(index(SOURCE) >> NUMBER_BITS, number & LARGEST_NUMBER)
         } else {
             Self::Acceptor(index(OWN))
         }
@@ -171,14 +183,27 @@ impl Poll {
         self.add_listener(socket, index)
     }
 
-    /// Watches a source of events until it is readable, edge-triggered: each change wakes the
-    /// thread once.
+    /// Watches the own descriptor of a source of events until it is readable, edge-triggered: each
+    /// change wakes the thread once; if threads share the descriptor, it wakes one thread.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
-    pub fn add_source(&self, descriptor: impl AsFd, index: usize) -> Result<()> {
-        let token = Token::Source(index);
-        self.watch(descriptor, token, SOURCE_INTEREST, Watched::New)
+    pub fn add_source(&self, descriptor: impl AsFd, index: usize, is_shared: bool) -> Result<()> {
+        let interest = match is_shared {
+            true => SHARED_SOURCE_INTEREST,
+            false => SOURCE_INTEREST,
+        };
+        self.watch(descriptor, Token::Source(index, 0), interest, Watched::New)
+    }
+
+    /// Watches a socket of a source of events until it is connected, or has failed,
+    /// edge-triggered. The number is at least 1, and has 48 bits.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
+    pub fn add_source_socket(&self, socket: &OwnedFd, index: usize, number: u64) -> Result<()> {
+        let token = Token::Source(index, number);
+        self.watch(socket, token, SOURCE_SOCKET_INTEREST, Watched::New)
     }
 
     fn watch(
@@ -222,8 +247,10 @@ mod tests {
             Token::Negotiation(key),
             Token::Acceptor(0),
             Token::Acceptor(70_000),
-            Token::Source(0),
-            Token::Source(7),
+            Token::Source(0, 0),
+            Token::Source(7, 0),
+            Token::Source(0, 1),
+            Token::Source(8191, LARGEST_NUMBER),
         ] {
             assert_eq!(Token::from_number(token.number()), token);
         }

@@ -1,4 +1,7 @@
 //! Listening sockets that threads share, and the number of sessions of each thread.
+//!
+//! Two kinds of listeners use these numbers. Threads with many sessions leave a shared listening socket
+//! to the others. The gate chooses for each connection the thread that accepts it.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -14,7 +17,47 @@ pub struct Loads(Arc<[Load]>);
 /// On a cache line of its own, because threads write these numbers often.
 #[derive(Debug, Default)]
 #[repr(align(64))]
-struct Load(AtomicU64);
+struct Load {
+    /// Only the thread itself writes this number.
+    sessions: AtomicU64,
+    /// Connections for which the thread was [chosen](Loads::choose), and which it has not accepted
+    /// yet.
+    expected: AtomicU64,
+}
+
+impl Load {
+    fn sessions(&self) -> u64 {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    fn with_expected(&self) -> u64 {
+        (self.sessions()).saturating_add(self.expected.load(Ordering::Relaxed))
+    }
+}
+
+/// A connection that a thread is expected to accept; dropped when the thread has accepted it, or when
+/// no thread will.
+#[derive(Debug)]
+pub struct Expected {
+    loads: Loads,
+    thread: usize,
+}
+
+impl Expected {
+    /// The thread.
+    #[must_use]
+    pub const fn thread(&self) -> usize {
+        self.thread
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        if let Some(load) = self.loads.0.get(self.thread) {
+            load.expected.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
 
 impl Loads {
     /// Threads without sessions.
@@ -28,30 +71,55 @@ impl Loads {
 
     /// Sets the number of a thread's sessions; returns whether it was another one.
     pub fn set(&self, thread: usize, sessions: u64) -> bool {
-        let Some(Load(load)) = self.0.get(thread) else {
+        let Some(load) = self.0.get(thread) else {
             return false;
         };
-        // Only this thread writes the number.
-        let is_new = load.load(Ordering::Relaxed) != sessions;
+        let is_new = load.sessions() != sessions;
         if is_new {
-            load.store(sessions, Ordering::Relaxed);
+            load.sessions.store(sessions, Ordering::Relaxed);
         }
         is_new
     }
 
     /// The number of each thread's sessions.
     pub fn all(&self) -> impl Iterator<Item = u64> {
-        self.0.iter().map(|Load(load)| load.load(Ordering::Relaxed))
+        self.0.iter().map(Load::sessions)
+    }
+
+    /// Chooses the thread for a new connection: `own`, which has the connection already, unless it
+    /// has clearly more sessions than the others; then the thread with the fewest. Others count only if
+    /// they `move`: a thread that hangs gets no connection.
+    #[must_use]
+    pub fn choose(&self, own: usize, moves: impl Fn(usize) -> bool) -> Expected {
+        let moves = &moves;
+        let all = || {
+            let threads = self.0.iter().map(Load::with_expected).enumerate();
+            threads.filter(move |(thread, _)| *thread == own || moves(*thread))
+        };
+        let load = self.0.get(own).map(Load::with_expected);
+        let accepts = |load| accept_share::accepts(load, all().map(|(_, load)| load));
+        let thread = match load.is_none_or(accepts) {
+            true => own,
+            false => all()
+                .min_by_key(|(_, load)| *load)
+                .map_or(own, |(it, _)| it),
+        };
+        if let Some(load) = self.0.get(thread) {
+            load.expected.fetch_add(1, Ordering::Relaxed);
+        }
+        Expected {
+            loads: self.clone(),
+            thread,
+        }
     }
 
     /// Whether a thread accepts connections from a socket that these threads share.
     pub fn accepts(&self, thread: usize, sharing: &Range<usize>) -> bool {
-        let one = |Load(load): &Load| load.load(Ordering::Relaxed);
-        let Some(own) = self.0.get(thread).map(one) else {
+        let Some(own) = self.0.get(thread).map(Load::sessions) else {
             return true;
         };
         let all = self.0.get(sharing.clone()).unwrap_or_default();
-        accept_share::accepts(own, all.iter().map(one))
+        accept_share::accepts(own, all.iter().map(Load::sessions))
     }
 }
 
@@ -115,6 +183,30 @@ mod tests {
                 assert!(group.is_none_or(|group| group.contains(&thread)));
             }
         }
+    }
+
+    #[test]
+    fn a_thread_keeps_its_connections_until_it_has_clearly_more_than_the_others() {
+        let loads = Loads::of(2);
+        let choose = |own| loads.choose(own, |_| true);
+        // All arrive at thread 0 before any of them is accepted.
+        let expected: Vec<Expected> = (0..100).map(|_| choose(0)).collect();
+        let of_first = |expected: &[Expected]| {
+            let first = expected.iter().filter(|it| it.thread() == 0);
+            first.count()
+        };
+        assert_eq!(of_first(&expected[..8]), 8);
+        let all = of_first(&expected);
+        assert!((50..=60).contains(&all), "{all}");
+        // They become sessions, and are not expected any more.
+        loads.set(0, 2);
+        loads.set(1, 40);
+        drop(expected);
+        assert_eq!([choose(0).thread(), choose(1).thread()], [0, 0]);
+        // A thread that hangs gets none.
+        assert_eq!(loads.choose(1, |thread| thread != 0).thread(), 1);
+        assert_eq!(Loads::of(1).choose(0, |_| true).thread(), 0);
+        assert_eq!(Loads::of(0).choose(7, |_| true).thread(), 7);
     }
 
     #[test]

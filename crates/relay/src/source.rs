@@ -1,5 +1,6 @@
 //! Sources of events: descriptors of other parts of the process, watched by a thread of the relay.
 
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use super::kick::Kicks;
 use super::legs::{self, InputStart, Legs};
 use super::limits::{Limits, Shortage};
 use super::opening::ListenerId;
+use super::poll::Poll;
 use super::sessions::Sessions;
 use super::statistics::Counters;
 
@@ -21,15 +23,67 @@ use super::statistics::Counters;
 /// data, or set its deadline so that the thread calls it again. It must not block, because the
 /// thread also serves sessions.
 pub trait EventSource: Send {
-    /// The descriptor, which the thread watches until the thread ends.
+    /// The descriptor, which the thread watches until the source is [over](Self::is_over), or the
+    /// thread ends.
     fn descriptor(&self) -> BorrowedFd<'_>;
+
+    /// Whether sources on other threads have the same descriptor. Then an event wakes one of the
+    /// threads that sleep, so a source may be called when another one has read everything.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// The thread begins to watch the descriptor; `sockets` can watch further ones.
+    fn begin(&mut self, sockets: SourceSockets) {
+        let _ = sockets;
+    }
 
     /// The descriptor has become readable, or the deadline has passed.
     fn handle(&mut self, host: &mut SourceHost<'_>);
 
+    /// A [further socket](SourceSockets) is connected, or has failed. The socket may be closed
+    /// already.
+    fn handle_socket(&mut self, number: u64, host: &mut SourceHost<'_>) {
+        let _ = (number, host);
+    }
+
+    /// Whether the thread may drop the source; read after each call.
+    fn is_over(&self) -> bool {
+        false
+    }
+
     /// When to call the source even if nothing is readable; read before each wait for events.
     fn deadline(&self) -> Option<Time> {
         None
+    }
+}
+
+/// The sockets that a thread watches for a source of events until they are connected, in addition to
+/// the source's own descriptor.
+#[derive(Debug, Clone)]
+pub struct SourceSockets {
+    pub(super) poll: Arc<Poll>,
+    /// The index of the source.
+    pub(super) index: usize,
+}
+
+impl SourceSockets {
+    /// Watches a socket: the thread calls [`EventSource::handle_socket`] with this number, at least
+    /// 1 and less than 2^48, once the socket is connected or has failed. A socket that is closed is
+    /// no longer watched.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
+    pub fn watch(&self, socket: &OwnedFd, number: u64) -> io::Result<()> {
+        Ok(self.poll.add_source_socket(socket, self.index, number)?)
+    }
+
+    /// Stops watching a socket, so that another part of the process may use it.
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
+    pub fn forget(&self, socket: &OwnedFd) -> io::Result<()> {
+        Ok(self.poll.delete(socket)?)
     }
 }
 

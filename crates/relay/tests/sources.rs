@@ -4,17 +4,18 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use midspan_policy::{Handshake, Request, SessionSettings};
-use midspan_relay::{Arrival, EventSource, ListenerId, NotBegun, Relay, SourceHost};
+use midspan_relay::{Arrival, EventSource, ListenerId, NotBegun, Relay, SourceHost, SourceSockets};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::{EventfdFlags, eventfd};
+use socket2::{Domain, Socket, Type};
 
 use support::*;
 
@@ -187,4 +188,110 @@ fn a_source_is_called_at_its_deadline() {
         calls,
     };
     assert!(!bench.relay.add_source(2, Box::new(source)));
+}
+
+/// A source that connects to a server, and is over when its socket is connected or has failed.
+struct Calling {
+    called: Arc<AtomicU64>,
+    descriptor: OwnedFd,
+    server: SocketAddr,
+    number: u64,
+    /// Dropped last.
+    socket: Option<OwnedFd>,
+}
+
+impl EventSource for Calling {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn begin(&mut self, sockets: SourceSockets) {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let _ = socket.connect(&self.server.into());
+        let socket = OwnedFd::from(socket);
+        sockets.watch(&socket, self.number).unwrap();
+        self.socket = Some(socket);
+    }
+
+    fn handle(&mut self, _: &mut SourceHost<'_>) {
+        panic!("its own descriptor is never readable");
+    }
+
+    fn handle_socket(&mut self, number: u64, _: &mut SourceHost<'_>) {
+        let socket = self.socket.as_ref().unwrap();
+        assert!(rustix::net::getpeername(socket).is_ok());
+        self.called.store(number, Ordering::SeqCst);
+    }
+
+    fn is_over(&self) -> bool {
+        self.called.load(Ordering::SeqCst) != 0
+    }
+}
+
+/// When the source is over, the thread drops it, and its sockets are closed. The next source gets
+/// the same place.
+#[test]
+fn a_source_has_further_sockets_and_an_end() {
+    let bench = bench();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for number in [1, 77, (1 << 48) - 1] {
+        let called = Arc::new(AtomicU64::new(0));
+        let source = Calling {
+            descriptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
+            server: listener.local_addr().unwrap(),
+            socket: None,
+            number,
+            called: Arc::clone(&called),
+        };
+        assert!(bench.relay.add_source(0, Box::new(source)));
+        let (mut far, _) = listener.accept().unwrap();
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+        assert_eq!(called.load(Ordering::SeqCst), number);
+        assert_eq!(Arc::strong_count(&called), 1);
+    }
+}
+
+/// A source whose descriptor other threads have too; it counts its calls.
+struct Shared {
+    descriptor: OwnedFd,
+    calls: Arc<AtomicUsize>,
+}
+
+impl EventSource for Shared {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn is_shared(&self) -> bool {
+        true
+    }
+
+    fn handle(&mut self, _: &mut SourceHost<'_>) {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn each_event_of_a_shared_descriptor_reaches_a_thread() {
+    let bench = bench();
+    let shared = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+    let calls = Arc::new(AtomicUsize::new(0));
+    for thread in 0..2 {
+        let source = Shared {
+            descriptor: shared.try_clone().unwrap(),
+            calls: Arc::clone(&calls),
+        };
+        assert!(bench.relay.add_source(thread, Box::new(source)));
+    }
+    assert!(
+        bench
+            .relay
+            .wait_for_updates(std::time::Duration::from_secs(5))
+    );
+    for _ in 0..50 {
+        let before = calls.load(Ordering::SeqCst);
+        rustix::io::write(&shared, &1_u64.to_ne_bytes()).unwrap();
+        assert!(eventually(|| calls.load(Ordering::SeqCst) > before));
+    }
 }

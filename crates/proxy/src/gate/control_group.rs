@@ -14,7 +14,7 @@ use midspan_units::{ByteSize, Probability, TimeSpan};
 
 use midspan_policy::Request;
 
-/// Most flows that are measured at a time.
+/// Most flows that are measured at a time, by all threads together.
 const ROOM: usize = 64;
 /// The shortest time between two looks at a flow.
 const LEAST_PAUSE: Duration = Duration::from_millis(10);
@@ -28,9 +28,11 @@ const UNKNOWN: Duration = Duration::from_secs(2);
 const IPV4_HEADERS: u64 = 52;
 const IPV6_HEADERS: u64 = 72;
 
-/// The control group.
-#[derive(Debug, Default)]
+/// The part of the control group whose SYNs one thread has read.
+#[derive(Debug)]
 pub struct ControlGroup {
+    /// Most flows that are measured at a time.
+    room: usize,
     /// A random seed, so that clients cannot predict which connections belong to the group.
     seed: RandomState,
     flows: BTreeMap<Request, Flow>,
@@ -54,6 +56,16 @@ pub enum Ended {
 }
 
 impl ControlGroup {
+    /// Without flows; one of this number of parts, one for each thread.
+    pub fn of_one_part(parts: usize) -> Self {
+        Self {
+            room: ROOM.div_ceil(parts.max(1)),
+            seed: RandomState::new(),
+            flows: BTreeMap::new(),
+            next: None,
+        }
+    }
+
     /// Whether this connection belongs to the control group, which has this share of all
     /// connections.
     pub fn takes(&self, connection: Request, part: Probability) -> bool {
@@ -62,7 +74,7 @@ impl ControlGroup {
 
     /// A connection of the control group begins; `false` where there is no room to measure it.
     pub fn begin(&mut self, connection: Request, now: Instant) -> bool {
-        if self.flows.len() >= ROOM {
+        if self.flows.len() >= self.room {
             return false;
         }
         let next = now + LEAST_PAUSE;
@@ -163,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_flow_is_measured_at_its_end() {
-        let mut group = ControlGroup::default();
+        let mut group = ControlGroup::of_one_part(1);
         let start = Instant::now();
         assert!(group.begin(connection(1), start));
         let mut now = start;
@@ -189,7 +201,7 @@ mod tests {
 
     #[test]
     fn what_is_reset_or_not_counted_is_not_measured() {
-        let mut group = ControlGroup::default();
+        let mut group = ControlGroup::of_one_part(1);
         let start = Instant::now();
         let later = start + Duration::from_secs(3);
         let uncounted = Some(Tracked {
@@ -208,7 +220,7 @@ mod tests {
 
     #[test]
     fn about_the_part_that_is_asked_for_is_taken() {
-        let group = ControlGroup::default();
+        let group = ControlGroup::of_one_part(1);
         let part = Probability::from_f64(0.1).unwrap();
         let all = (0..=u16::MAX).map(connection);
         let count = all.filter(|one| group.takes(*one, part)).count();

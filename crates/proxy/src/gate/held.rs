@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use midspan_policy::Request;
-use midspan_relay::{Arrival, SetAside};
+use midspan_relay::{Arrival, SetAside, SourceSockets};
 
 /// A packet from the queue.
 #[derive(Debug)]
@@ -25,16 +25,18 @@ pub(super) struct Packet {
 pub(super) struct Held {
     /// The SYN.
     pub packet: Packet,
-    /// Index of its listener.
-    pub listener: usize,
+    /// The mark of its listener.
+    pub listener: u32,
     /// The connection that it opens.
     pub arrival: Arrival,
     /// The server leg, which is connecting.
     pub server: OwnedFd,
+    /// The thread that watches the server leg.
+    pub sockets: Option<SourceSockets>,
     /// When Midspan gives the server up.
     pub deadline: Option<Instant>,
     /// Memory of the budget that is set aside for it.
-    pub memory: Option<SetAside>,
+    pub memory: SetAside,
     /// How often the client has repeated the SYN.
     pub repetitions: u32,
 }
@@ -73,6 +75,24 @@ impl HeldSyns {
         Some(held)
     }
 
+    /// Removes and returns the SYN of a connection.
+    pub fn take_of(&mut self, connection: Request) -> Option<Held> {
+        self.take_if(connection, |_| true)
+    }
+
+    /// Removes and returns the SYN of a connection if it is `wanted`.
+    pub fn take_if(
+        &mut self,
+        connection: Request,
+        wanted: impl FnOnce(&Held) -> bool,
+    ) -> Option<Held> {
+        let (token, held) = self.of(connection)?;
+        match wanted(held) {
+            true => self.take(token),
+            false => None,
+        }
+    }
+
     /// Removes and returns a SYN whose deadline has passed.
     pub fn take_due(&mut self, now: Instant) -> Option<Held> {
         let (deadline, token) = *self.deadlines.first()?;
@@ -83,16 +103,14 @@ impl HeldSyns {
         self.take(token)
     }
 
-    /// Sets the new listener index of each SYN; removes and returns those without a listener.
-    pub fn reassign(&mut self, new: impl Fn(usize) -> Option<usize>) -> Vec<Held> {
-        let mut gone = Vec::new();
-        for (token, held) in &mut self.held {
-            match new(held.listener) {
-                Some(listener) => held.listener = listener,
-                None => gone.push(*token),
-            }
-        }
-        gone.into_iter()
+    /// Removes and returns the SYNs of all listeners whose marks are not `known`.
+    pub fn take_others(&mut self, known: impl Fn(u32) -> bool) -> Vec<Held> {
+        let others: Vec<u64> = (self.held.iter())
+            .filter(|(_, held)| !known(held.listener))
+            .map(|(token, _)| *token)
+            .collect();
+        others
+            .into_iter()
             .filter_map(|token| self.take(token))
             .collect()
     }

@@ -1,4 +1,4 @@
-//! A transparent listener, as the gate's thread uses it.
+//! A transparent listener, as the gate uses it.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,11 @@ impl GateListener {
         }
         Self {
             mark: listener.marks.syn.unwrap_or_default(),
-            server: LegStart::from(&listener.session.server),
+            server: LegStart {
+                // The relay sets it on the legs of sessions that last.
+                keepalive: None,
+                ..LegStart::from(&listener.session.server)
+            },
             policy,
             listener,
         }

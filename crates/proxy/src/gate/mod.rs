@@ -18,19 +18,27 @@
 //!
 //! To send a SYN on, the gate drops it in the queue, which is behind the host's filter, and sends it
 //! again with the listener's mark, which leads it through `lo` to the listener.
+//!
+//! The gate has a part on each thread of the relay (`worker`), and no thread of its own. All parts
+//! read one queue: the kernel wakes a thread that sleeps, and a thread that is busy or hangs keeps no
+//! SYN from the others. The thread that has decided about a SYN also accepts the connection, unless
+//! it has clearly more sessions than the others: a number in the SYN that is sent again chooses the
+//! listening socket ([`midspan_linux::packet_filter::choose_listening_socket`]).
 
 mod control_group;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod held;
 mod listener;
+mod locking;
 mod running;
 mod settled;
+mod shared;
 mod statistics;
 mod syn;
-mod thread;
 mod timestamps;
 mod tracked;
+mod worker;
 
 pub use listener::GateListener;
 pub use running::{Gate, GateObserver};
@@ -38,10 +46,8 @@ pub use statistics::GateStatistics;
 pub use syn::hop_limit;
 
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 
 use midspan_policy::opening_bound::OpeningLimits;
-use midspan_relay::{Clock, Limits, Openings, Relay, SharedKnowledge};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
@@ -66,29 +72,6 @@ pub struct GateSettings {
     pub opening_limits: OpeningLimits,
 }
 
-/// The raw sockets for IPv4 and IPv6 packets; `None` for a family that the kernel lacks.
+/// The raw sockets for IPv4 and IPv6 packets, which all threads share; `None` for a family that the
+/// kernel lacks.
 pub type RawSockets = [Option<OwnedFd>; 2];
-
-/// The parts that a gate shares with its relay.
-pub struct RelaySide {
-    /// The connections for the relay's threads.
-    pub openings: Arc<Openings>,
-    /// The limits of the relay's sessions; `None` for no limit.
-    pub limits: Option<Arc<Limits>>,
-    /// What the relay's sessions have taught of the paths to clients.
-    pub knowledge: SharedKnowledge,
-    /// The relay's clock.
-    pub clock: Clock,
-}
-
-impl From<&Relay> for RelaySide {
-    fn from(relay: &Relay) -> Self {
-        let (knowledge, clock) = relay.learned();
-        Self {
-            openings: relay.openings(),
-            limits: Some(relay.limits()),
-            knowledge,
-            clock,
-        }
-    }
-}

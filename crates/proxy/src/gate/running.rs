@@ -1,97 +1,106 @@
-//! A running gate: starts, watches, changes and ends its thread.
+//! A running gate: starts, watches, changes and ends its parts on the relay's threads.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::time::{Duration, Instant};
 
+use midspan_linux::packet_queue::PacketQueue;
+use midspan_linux::raw_packet::RawSocket;
+use midspan_relay::Relay;
 use midspan_relay::kick::Target;
 
+use super::shared::Shared;
 use super::statistics::Counters;
-use super::thread::{Update, Worker};
-use super::{GateListener, GateSettings, GateStatistics, RawSockets, RelaySide};
+use super::worker::{Update, Worker, WorkerParts};
+use super::{GateListener, GateSettings, GateStatistics, RawSockets, syn};
 
 /// Room in the queue in addition to the connections being opened, for SYNs that arrive together.
 const QUEUE_MARGIN: u32 = 1024;
-/// How long the thread may take to carry out an update: several beats.
+/// How long the threads may take to carry out an update: several beats.
 const UPDATE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running gate; it ends when this value is dropped.
-#[derive(Debug)]
 pub struct Gate {
-    stop: Arc<AtomicBool>,
-    counters: Arc<Counters>,
-    thread: Option<JoinHandle<()>>,
-    updates: Sender<Update>,
+    shared: Arc<Shared>,
+    updates: Vec<Sender<Update>>,
+    counters: Arc<[Arc<Counters>]>,
 }
 
 impl Gate {
-    /// Opens the queue and starts the thread. Needs `CAP_NET_ADMIN`.
+    /// Opens the queue, which all threads of the relay read from now on. Needs `CAP_NET_ADMIN`.
+    /// Each thread decides with listeners, and policies, of its own.
     ///
     /// # Errors
-    /// The queue or a thread is not available.
+    /// The queue is not available, or a thread has ended.
     pub fn start(
         settings: &GateSettings,
-        listeners: Vec<GateListener>,
-        relay: RelaySide,
+        mut listeners: impl FnMut() -> Vec<GateListener>,
+        relay: &Relay,
         raw: RawSockets,
     ) -> std::io::Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let counters = Arc::new(Counters::default());
-        let (sender, updates) = mpsc::channel();
         let limits = settings.opening_limits;
-        relay.openings.change_limits(limits);
+        relay.openings().change_limits(limits);
+        let (knowledge, _) = relay.learned();
+        knowledge.keep_asymmetric_routes(settings.asymmetric_route_time);
         let room = u32::try_from(limits.most).unwrap_or(u32::MAX);
         let room = room.saturating_add(QUEUE_MARGIN);
-        let counts = Arc::clone(&counters);
-        let worker = Worker::new(settings, listeners, relay, raw, room, counts, updates)?;
-        let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("gate".to_owned())
-            .spawn(move || {
-                if let Err(error) = worker.run(&stopped) {
-                    tracing::error!("no connections are intercepted any more: {error}");
-                }
-            })?;
-        Ok(Self {
-            stop,
+        let queue = PacketQueue::bind(settings.queue, room, syn::COPIED)?;
+        let raw = raw.map(|raw| raw.map(|raw| Arc::new(RawSocket::from_socket(raw))));
+        let threads = relay.thread_count();
+        let counters = (0..=threads).map(|_| Arc::<Counters>::default());
+        let counters: Arc<[Arc<Counters>]> = counters.collect();
+        let mut gate = Self {
+            // The last counters belong to no thread.
+            shared: Arc::new(Shared::new(relay, Arc::clone(&counters[threads]))),
+            updates: Vec::new(),
             counters,
-            thread: Some(thread),
-            updates: sender,
-        })
+        };
+        for thread in 0..threads {
+            let (sender, updates) = mpsc::channel();
+            let parts = WorkerParts {
+                thread: (thread, threads),
+                updates,
+                queue: queue.share()?,
+                raw: raw.clone(),
+                listeners: listeners(),
+                counters: Arc::clone(&gate.counters[thread]),
+                knowledge: knowledge.clone(),
+            };
+            let worker = Worker::new(settings, Arc::clone(&gate.shared), parts)?;
+            if !relay.add_source(thread, Box::new(worker)) {
+                return Err(std::io::Error::other("a thread of the relay has ended"));
+            }
+            gate.updates.push(sender);
+        }
+        Ok(gate)
     }
 
     /// Changes the listeners; SYNs that are held for a removed listener pass untouched. Returns
-    /// whether the thread has answered within a second.
+    /// whether all threads have answered within a second.
     #[must_use]
-    pub fn change_listeners(&self, listeners: Vec<GateListener>) -> bool {
-        let (sender, done) = mpsc::channel();
-        let sent = self.updates.send(Update::Listeners(listeners, sender));
-        sent.is_ok() && done.recv_timeout(UPDATE_LIMIT).is_ok()
+    pub fn change_listeners(&self, mut listeners: impl FnMut() -> Vec<GateListener>) -> bool {
+        let done = self.tell(|done| Update::Listeners(listeners(), done));
+        answers(&done, self.updates.len()).count() == self.updates.len()
     }
 
-    /// Refuses the held connections that the target includes; returns their number. A thread that
-    /// does not answer within a second refuses them later.
+    /// Refuses the held connections that the target includes; returns their number. If no thread
+    /// answers within a second, they are refused later.
     #[must_use]
     pub fn kick(&self, target: Target) -> u64 {
-        let (sender, refused) = mpsc::channel();
-        let _ = self.updates.send(Update::Kick(target, sender));
-        refused.recv_timeout(UPDATE_LIMIT).unwrap_or_default()
+        let refused = self.tell(|refused| Update::Kick(target, refused));
+        answers(&refused, self.updates.len()).sum()
     }
 
-    /// Whether its thread runs.
+    /// Whether all its parts run.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.thread
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
+        !self.shared.has_failed()
     }
 
     /// Its numbers.
     #[must_use]
     pub fn statistics(&self) -> GateStatistics {
-        self.counters.read()
+        self.observer().statistics()
     }
 
     /// An observer of its counters.
@@ -99,26 +108,46 @@ impl Gate {
     pub fn observer(&self) -> GateObserver {
         GateObserver(Arc::clone(&self.counters))
     }
+
+    /// Gives each part an update, with a sender for its answer.
+    fn tell<T>(&self, mut update: impl FnMut(Sender<T>) -> Update) -> Receiver<T> {
+        let (sender, answers) = mpsc::channel();
+        for updates in &self.updates {
+            // If the thread has ended, its owner notices that.
+            let _ = updates.send(update(sender.clone()));
+        }
+        answers
+    }
+}
+
+/// The answers that come within a second, at most this many.
+fn answers<T>(answers: &Receiver<T>, most: usize) -> impl Iterator<Item = T> {
+    let end = Instant::now() + UPDATE_LIMIT;
+    (0..most).map_while(move |_| {
+        let left = end.saturating_duration_since(Instant::now());
+        answers.recv_timeout(left).ok()
+    })
 }
 
 /// Observes the counters of a gate.
 #[derive(Debug, Clone)]
-pub struct GateObserver(Arc<Counters>);
+pub struct GateObserver(Arc<[Arc<Counters>]>);
 
 impl GateObserver {
     /// Its numbers.
     #[must_use]
     pub fn statistics(&self) -> GateStatistics {
-        self.0.read()
+        let mut sum = GateStatistics::default();
+        for counters in &*self.0 {
+            sum += counters.read();
+        }
+        sum
     }
 }
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // A panic was reported when it happened.
-            let _ = thread.join();
-        }
+        // A thread that does not answer ends its part later.
+        answers(&self.tell(Update::Stop), self.updates.len()).for_each(drop);
     }
 }

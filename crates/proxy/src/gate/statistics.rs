@@ -10,7 +10,13 @@ macro_rules! statistics {
             $($(#[doc = $doc])+ pub $name: u64,)+
         }
 
-        /// The counters of a running gate.
+        impl std::ops::AddAssign for GateStatistics {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$name = self.$name.saturating_add(other.$name);)+
+            }
+        }
+
+        /// The counters of one part of a running gate.
         #[derive(Debug, Default)]
         pub(super) struct Counters {
             $(pub $name: AtomicU64,)+
@@ -28,7 +34,7 @@ macro_rules! statistics {
 }
 
 statistics! {
-    /// Turns of the thread: at least ten per second if it is not late.
+    /// Turns of all threads: at least ten per second and thread if none is late.
     turns,
     /// New connections that were intercepted.
     taken,

@@ -1,11 +1,14 @@
 //! Whether connection tracking has room for one more session.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use midspan_linux::connection_tracking::{ConnectionTracking, Occupancy};
+use midspan_log::LogRate;
 use tracing::{info, warn};
 
+use super::locking::lock;
 use super::statistics::Counters;
 
 /// Between two looks, 8,000 new connections a second bring 800 entries.
@@ -13,41 +16,66 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Least time between two log lines about a full table.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The occupancy of the table at the last reading.
+/// The occupancy of the table at the last reading, for all threads. One of them reads at a time.
 #[derive(Debug)]
 pub struct TrackedEntries {
+    start: Instant,
+    /// When to read again, in nanoseconds since the start.
+    next_look: AtomicU64,
+    /// Whether new connections are to pass untouched.
+    is_full: AtomicBool,
+    counters: Arc<Counters>,
+    reading: Mutex<Reading>,
+}
+
+#[derive(Debug)]
+struct Reading {
     occupancy: Option<Occupancy>,
-    next_look: Instant,
     /// Connections have passed untouched since the table had room.
     is_passing: bool,
-    next_log: Instant,
+    full_log: LogRate,
     /// Whether the kernel does not report the occupancy, which has been logged.
     is_unknown: bool,
 }
 
 impl TrackedEntries {
-    /// Before the first reading.
-    pub const fn new(now: Instant) -> Self {
+    /// Before the first reading. The counters get the occupancy.
+    pub fn new(now: Instant, counters: Arc<Counters>) -> Self {
         Self {
-            occupancy: None,
-            next_look: now,
-            is_passing: false,
-            next_log: now,
-            is_unknown: false,
+            start: now,
+            next_look: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+            counters,
+            reading: Mutex::new(Reading {
+                occupancy: None,
+                is_passing: false,
+                full_log: LogRate::new(1, LOG_INTERVAL),
+                is_unknown: false,
+            }),
         }
     }
 
     /// Reads again if the last reading is old.
-    pub fn look(&mut self, now: Instant, tracking: &ConnectionTracking, counters: &Counters) {
-        if now < self.next_look {
+    pub fn look(&self, now: Instant, tracking: &ConnectionTracking) {
+        let nanoseconds = |moment: Instant| {
+            let since = moment.saturating_duration_since(self.start).as_nanos();
+            u64::try_from(since).unwrap_or(u64::MAX)
+        };
+        if nanoseconds(now) < self.next_look.load(Ordering::Relaxed) {
             return;
         }
-        self.next_look = now + LOOK_INTERVAL;
+        // Otherwise another thread reads.
+        let Ok(mut reading) = self.reading.try_lock() else {
+            return;
+        };
+        let next = nanoseconds(now + LOOK_INTERVAL);
+        self.next_look.store(next, Ordering::Relaxed);
         match tracking.occupancy() {
-            Ok(occupancy) => self.set(occupancy, counters),
+            Ok(occupancy) => self.set(occupancy, &mut reading),
             Err(error) => {
-                self.occupancy = None;
-                if !std::mem::replace(&mut self.is_unknown, true) {
+                reading.occupancy = None;
+                self.is_full.store(false, Ordering::Relaxed);
+                if !std::mem::replace(&mut reading.is_unknown, true) {
                     warn!(
                         "the entries of connection tracking cannot be counted, so connections are \
                          intercepted even if its table is nearly full: {error}"
@@ -57,13 +85,15 @@ impl TrackedEntries {
         }
     }
 
-    fn set(&mut self, occupancy: Occupancy, counters: &Counters) {
-        self.occupancy = Some(occupancy);
+    fn set(&self, occupancy: Occupancy, reading: &mut Reading) {
+        reading.occupancy = Some(occupancy);
         let Occupancy { entries, limit } = occupancy;
-        (counters.tracked_entries).store(entries, Ordering::Relaxed);
-        (counters.tracked_limit).store(limit.unwrap_or(0), Ordering::Relaxed);
-        if self.is_passing && !occupancy.is_nearly_full() {
-            self.is_passing = false;
+        (self.counters.tracked_entries).store(entries, Ordering::Relaxed);
+        (self.counters.tracked_limit).store(limit.unwrap_or(0), Ordering::Relaxed);
+        let is_full = occupancy.is_nearly_full();
+        self.is_full.store(is_full, Ordering::Relaxed);
+        if reading.is_passing && !is_full {
+            reading.is_passing = false;
             info!(
                 entries,
                 "connection tracking has room again: connections are intercepted"
@@ -72,12 +102,15 @@ impl TrackedEntries {
     }
 
     /// Whether a new connection is to pass untouched.
-    pub fn is_full(&mut self, now: Instant) -> bool {
-        let Some(occupancy) = self.occupancy.filter(Occupancy::is_nearly_full) else {
+    pub fn is_full(&self, now: Instant) -> bool {
+        if !self.is_full.load(Ordering::Relaxed) {
             return false;
-        };
-        if !self.is_passing && now >= self.next_log {
-            self.next_log = now + LOG_INTERVAL;
+        }
+        let mut reading = lock(&self.reading);
+        if !reading.is_passing
+            && let Some(occupancy) = reading.occupancy
+            && reading.full_log.admit(now).is_some()
+        {
             warn!(
                 entries = occupancy.entries,
                 limit = occupancy.limit,
@@ -85,7 +118,7 @@ impl TrackedEntries {
                  and a full one drops what is new: raise net.netfilter.nf_conntrack_max"
             );
         }
-        self.is_passing = true;
+        reading.is_passing = true;
         true
     }
 }
@@ -97,11 +130,11 @@ mod tests {
     #[test]
     fn above_seven_eighths_connections_pass_and_below_they_are_taken() {
         let start = Instant::now();
-        let counters = Counters::default();
-        let mut tracked = TrackedEntries::new(start);
+        let counters = Arc::<Counters>::default();
+        let tracked = TrackedEntries::new(start, Arc::clone(&counters));
         assert!(!tracked.is_full(start));
-        let mut set = |entries, limit| {
-            tracked.set(Occupancy { entries, limit }, &counters);
+        let set = |entries, limit| {
+            tracked.set(Occupancy { entries, limit }, &mut lock(&tracked.reading));
             tracked.is_full(start)
         };
         assert!(!set(874, Some(1000)));

@@ -4,11 +4,12 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
-use midspan_linux::tcp;
+use midspan_linux::{packet_filter, tcp};
 use midspan_relay as relay;
 use midspan_relay::leg_options::LegError;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
+use tracing::warn;
 
 use crate::configuration::{Explicit, Forward, Listener, Mode};
 
@@ -189,13 +190,19 @@ impl Place<'_> {
     }
 
     fn open(mut self, mark: Option<u32>, count: usize) -> Result<OpenedSockets, ListenError> {
-        let mut sockets = Vec::with_capacity(count);
+        let mut sockets: Vec<OwnedFd> = Vec::with_capacity(count);
         for _ in 0..count {
             let socket = self.open_one(mark)?;
             let address = socket.local_addr().map_err(self.failed())?;
             // The first socket has the port that all others use.
             self.address = address.as_socket().unwrap_or(self.address);
             sockets.push(socket.into());
+        }
+        if self.is_transparent
+            && let [first, _, ..] = &sockets[..]
+            && let Err(error) = packet_filter::choose_listening_socket(first)
+        {
+            warn!("the kernel chooses the threads of transparent listeners' sessions: {error}");
         }
         let open = Open {
             name: self.listener.relay.name.clone(),

@@ -2,6 +2,8 @@
 //! its pages and send commands.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod held_thread;
+
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 

@@ -1,59 +1,14 @@
 //! Threads of the relay that are stuck.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::mpsc::{self, Receiver, Sender};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use midspan_proxy::client;
 use midspan_proxy::command::LateThreadStatus;
-use nix::sys::ptrace::{self, Options};
 
+use crate::common::held_thread::HeldThread;
 use crate::support::*;
-
-/// A thread of another process that is stopped; it continues when this value is dropped.
-struct Held {
-    release: Option<Sender<()>>,
-    tracer: Option<JoinHandle<()>>,
-}
-
-impl Held {
-    /// Stops the thread with this name.
-    fn hold(process: u32, name: &str) -> Self {
-        let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        let id = tasks.flatten().find_map(|task| {
-            let found = fs::read_to_string(task.path().join("comm")).ok()?;
-            let id = task.file_name().to_str()?.parse().ok()?;
-            (found.trim() == name).then_some(id)
-        });
-        let id = nix::unistd::Pid::from_raw(id.unwrap());
-        let (held, is_held) = mpsc::channel();
-        let (release, wait): (Sender<()>, Receiver<()>) = mpsc::channel();
-        let tracer = std::thread::spawn(move || {
-            ptrace::seize(id, Options::empty()).unwrap();
-            ptrace::interrupt(id).unwrap();
-            held.send(()).unwrap();
-            // The kernel releases the thread when its tracer, this thread, ends.
-            let _ = wait.recv();
-        });
-        is_held.recv().unwrap();
-        Self {
-            release: Some(release),
-            tracer: Some(tracer),
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        drop(self.release.take());
-        if let Some(tracer) = self.tracer.take() {
-            let _ = tracer.join();
-        }
-    }
-}
 
 fn proxy(watchdog_timeout: &str) -> Midspan {
     let text = format!(
@@ -86,7 +41,7 @@ fn a_stuck_thread() {
     // These sessions belong to all threads, and some to the stuck thread.
     let mut clients: Vec<_> = (0..20).map(|_| connect(loopback(8080))).collect();
     let _servers: Vec<_> = (0..20).map(|_| listener.accept().unwrap()).collect();
-    let held = Held::hold(proxy.status().relay_pid, "relay 1");
+    let held = HeldThread::hold(proxy.status().relay_pid, "relay 1");
     let start = Instant::now();
     wait_until("late", || !late(&proxy).is_empty());
     let after = start.elapsed();
@@ -135,7 +90,7 @@ fn a_late_thread_goes_on() {
         })
         .collect();
     for thread in ["relay 0", "relay 1"] {
-        let held = Held::hold(proxy.status().relay_pid, thread);
+        let held = HeldThread::hold(proxy.status().relay_pid, thread);
         wait_until("late", || {
             let late = late(&proxy);
             late.iter().any(|late| late.thread == thread)

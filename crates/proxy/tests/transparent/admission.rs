@@ -14,8 +14,8 @@ use midspan_policy::{
     Admission, Configured, Decision, KnowledgeParts, Policy, Request, SessionSample,
     SessionSettings, Start,
 };
-use midspan_proxy::gate::{Gate, GateListener, GateSettings, RelaySide};
-use midspan_relay::{Clock, Destination, Listener, ListenerMarks, SharedKnowledge};
+use midspan_proxy::gate::{Gate, GateListener, GateSettings};
+use midspan_relay::{Destination, Listener, ListenerMarks, Relay, Settings};
 use midspan_units::{Time, TimeSpan};
 
 use crate::support::*;
@@ -64,8 +64,9 @@ impl Policy for ByPort {
     }
 }
 
-/// Rules and a gate without a relay. Connections that pass untouched or are refused need no relay.
-fn start(policy: ByPort) -> (Interception, Gate) {
+/// Rules, and a relay without listeners whose threads decide about SYNs. Connections that pass
+/// untouched or are refused need no listener.
+fn start(seen: &Arc<Mutex<Vec<Request>>>) -> (Interception, Gate, Relay) {
     let plan = Plan {
         numbers: InterceptionNumbers {
             table: "midspan".to_owned(),
@@ -108,17 +109,28 @@ fn start(policy: ByPort) -> (Interception, Gate) {
         asymmetric_route_time: TimeSpan::ZERO,
         opening_limits: OpeningLimits::new(16, 16, Some(64)),
     };
-    let relay = RelaySide {
-        openings: Arc::default(),
-        limits: None,
-        knowledge: SharedKnowledge::default(),
-        clock: Clock::start(),
-    };
+    let relay = Relay::start(&relay_settings(), Vec::new()).unwrap();
     let raw = [Family::V4, Family::V6].map(|family| Some(RawSocket::open(family).unwrap()));
-    let listeners = vec![GateListener::with_policy(listener, Box::new(policy))];
-    let gate = Gate::start(&settings, listeners, relay, raw).unwrap();
+    let listeners = || {
+        let policy = ByPort {
+            seen: Arc::clone(seen),
+            otherwise: Configured::new(SessionSettings::default()),
+        };
+        vec![GateListener::with_policy(
+            listener.clone(),
+            Box::new(policy),
+        )]
+    };
+    let gate = Gate::start(&settings, listeners, &relay, raw).unwrap();
     interception.set_taking(true).unwrap();
-    (interception, gate)
+    (interception, gate, relay)
+}
+
+fn relay_settings() -> Settings {
+    Settings {
+        threads: 2,
+        ..Settings::default()
+    }
 }
 
 #[kernel_test]
@@ -127,11 +139,8 @@ fn the_policy_is_asked_at_the_syn() {
     let _refused = network.listen(REFUSED);
     let listener = network.listen(BYPASSED);
     let seen = Arc::new(Mutex::new(Vec::new()));
-    let policy = ByPort {
-        seen: Arc::clone(&seen),
-        otherwise: Configured::new(SessionSettings::default()),
-    };
-    let (interception, gate) = network.gateway.run(move || start(policy)).unwrap();
+    let noted = Arc::clone(&seen);
+    let (interception, gate, relay) = network.gateway.run(move || start(&noted)).unwrap();
     for (server, client) in BOTH {
         let mut near = network.connect(server, BYPASSED).unwrap();
         let (mut far, from) = accept(&listener);
@@ -152,6 +161,9 @@ fn the_policy_is_asked_at_the_syn() {
     assert_eq!(statistics.passed_by_policy, 2);
     assert_eq!(statistics.refused_by_policy, 2);
     assert_eq!(statistics.taken, 0);
+    assert!(gate.is_running());
     drop(gate);
+    assert_eq!(relay.statistics().threads_running, 2);
+    drop(relay);
     network.gateway.run(move || drop(interception)).unwrap();
 }

@@ -22,6 +22,7 @@ mod fragment_loss;
 mod full_table;
 mod handshake;
 mod hanging;
+mod hanging_thread;
 mod health;
 mod keepalive;
 mod learned;

@@ -34,7 +34,7 @@ use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::sessions::{Observation, Sessions};
 use super::sharing::Loads;
-use super::source::{EventSource, SourceHost};
+use super::source::{EventSource, SourceHost, SourceSockets};
 use super::statistics::Counters;
 use super::table::Key;
 pub use updates::Update;
@@ -51,8 +51,8 @@ pub struct RelayThread {
     sessions: Sessions,
     kicks: Kicks,
     eviction: Eviction,
-    /// The first is the wake-up by the relay's owner.
-    sources: Vec<Box<dyn EventSource>>,
+    /// The first is the wake-up by the relay's owner. A source that is over leaves its place empty.
+    sources: Vec<Option<Box<dyn EventSource>>>,
     control: Arc<Control>,
     updates: Receiver<Update>,
     limits: Arc<Limits>,
@@ -173,10 +173,19 @@ impl RelayThread {
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.
-    fn add_source(&mut self, source: Box<dyn EventSource>) -> rustix::io::Result<()> {
-        self.poll
-            .add_source(source.descriptor(), self.sources.len())?;
-        self.sources.push(source);
+    fn add_source(&mut self, mut source: Box<dyn EventSource>) -> rustix::io::Result<()> {
+        let free = self.sources.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.sources.len());
+        let (descriptor, is_shared) = (source.descriptor(), source.is_shared());
+        self.poll.add_source(descriptor, index, is_shared)?;
+        source.begin(SourceSockets {
+            poll: Arc::clone(&self.poll),
+            index,
+        });
+        match self.sources.get_mut(index) {
+            Some(place) => *place = Some(source),
+            None => self.sources.push(Some(source)),
+        }
         Ok(())
     }
 
@@ -220,9 +229,9 @@ impl RelayThread {
             self.take_back(over);
         }
         for index in 0..self.sources.len() {
-            let deadline = self.sources[index].deadline();
+            let deadline = self.sources[index].as_ref().and_then(|of| of.deadline());
             if deadline.is_some_and(|deadline| deadline <= now) {
-                self.handle_source(index);
+                self.handle_source(index, 0);
             }
         }
         let (negotiations, mut around) = self.negotiations();
@@ -264,7 +273,8 @@ impl RelayThread {
 
     /// The next deadline.
     fn deadline(&self) -> Option<Deadline> {
-        let sources = self.sources.iter().filter_map(|source| source.deadline());
+        let sources = self.sources.iter().flatten();
+        let sources = sources.filter_map(|source| source.deadline());
         let at_once = |is_busy: bool| is_busy.then_some(Time::ZERO);
         Clockwork::next([
             (Reason::Unfinished, at_once(self.sessions.unfinished() > 0)),
@@ -303,20 +313,32 @@ impl RelayThread {
                 negotiations.go_on(key, &mut around);
             }
             Token::Acceptor(index) => self.accept_some(index),
-            Token::Source(index) => self.handle_source(index),
+            Token::Source(index, number) => self.handle_source(index, number),
         }
     }
 
-    fn handle_source(&mut self, index: usize) {
-        if let Some(source) = self.sources.get_mut(index) {
-            source.handle(&mut SourceHost {
-                acceptors: &mut self.acceptors,
-                sessions: &mut self.sessions,
-                kicks: &self.kicks,
-                limits: &self.limits,
-                counters: &self.counters,
-                now: self.clockwork.now(),
-            });
+    /// Calls a source for its own descriptor, or its deadline (0), or for a further socket.
+    fn handle_source(&mut self, index: usize, number: u64) {
+        let Some(place) = self.sources.get_mut(index) else {
+            return;
+        };
+        let Some(source) = place else {
+            return;
+        };
+        let mut host = SourceHost {
+            acceptors: &mut self.acceptors,
+            sessions: &mut self.sessions,
+            kicks: &self.kicks,
+            limits: &self.limits,
+            counters: &self.counters,
+            now: self.clockwork.now(),
+        };
+        match number {
+            0 => source.handle(&mut host),
+            number => source.handle_socket(number, &mut host),
+        }
+        if source.is_over() {
+            *place = None;
         }
     }
 

@@ -8,7 +8,7 @@ use tracing::{debug, warn};
 
 use super::super::held::{Held, Packet};
 use super::super::statistics::count;
-use super::{LOG_INTERVAL, Worker};
+use super::Worker;
 
 impl Worker {
     /// Midspan's own attempt to connect ends before the client's SYN leaves: the SYN's answer must
@@ -21,10 +21,15 @@ impl Worker {
         let _ = self.tracking.forget(client, server, self.server_zone);
     }
 
+    /// Reads the occupancy of connection tracking, if the last reading is old.
+    pub(super) fn look_at_tracking(&self) {
+        self.shared.tracked.look(self.now, &self.tracking);
+    }
+
     /// Whether connection tracking has no room for the entries of one more session.
-    pub(super) fn is_tracking_full(&mut self) -> bool {
-        (self.tracked).look(self.now, &self.tracking, &self.counters);
-        let is_full = self.tracked.is_full(self.now);
+    pub(super) fn is_tracking_full(&self) -> bool {
+        self.look_at_tracking();
+        let is_full = self.shared.tracked.is_full(self.now);
         if is_full {
             count(&self.counters.passed_tracking);
         }
@@ -60,17 +65,20 @@ impl Worker {
         self.decide(packet.id, Verdict::Accept { mark });
     }
 
-    /// Ends the opening of a connection, also for copies of its SYN that are in the queue.
-    fn settle(&mut self, request: Request) {
-        if let Some(sequence) = self.openings.forget(request) {
-            self.settled.note(self.now, request, sequence);
+    /// Ends the opening of a connection, also for copies of its SYN that are in the queue. Another
+    /// thread that handles a copy meanwhile finds it in one of the two places.
+    fn settle(&self, request: Request) {
+        let openings = &self.shared.openings;
+        if let Some(sequence) = openings.sequence_of(request) {
+            (self.shared.settled()).note(self.now, request, sequence);
+            openings.forget(request);
         }
     }
 
     /// The server has not answered: the client tries again, or gives up.
     pub(super) fn give_up(&mut self, held: Held) {
         count(&self.counters.unanswered);
-        self.openings.forget(held.arrival.request);
+        self.shared.openings.forget(held.arrival.request);
         // Otherwise connections to many servers without answer would fill the table of connection
         // tracking.
         self.end_call(held.server, held.arrival.request);
@@ -99,8 +107,8 @@ impl Worker {
 
     /// Logs that the kernel refused something for a connection, which passes untouched. This may
     /// happen for each packet.
-    pub(super) fn log_trouble(&mut self, what: &str, error: &std::io::Error) {
-        if let Some(more) = self.trouble.admit(self.now) {
+    pub(super) fn log_trouble(&self, what: &str, error: &std::io::Error) {
+        if let Some(more) = self.shared.logs().trouble.admit(self.now) {
             warn!(
                 others_since = more,
                 "a connection passes untouched: {what}: {error}"
@@ -109,15 +117,13 @@ impl Worker {
     }
 
     /// Logs this only from time to time, because the reason is the same for many connections.
-    pub(super) fn log_full(&mut self) {
-        if self.now < self.next_log {
-            return;
+    pub(super) fn log_full(&self) {
+        if self.shared.logs().full.admit(self.now).is_some() {
+            warn!(
+                opening = self.shared.openings.count(),
+                "connections pass untouched: too many are being opened, by all or by one client \
+                 (interception.opening_limit, opening_limit_per_client)"
+            );
         }
-        self.next_log = self.now + LOG_INTERVAL;
-        warn!(
-            opening = self.openings.count(),
-            "connections pass untouched: too many are being opened, by all or by one client \
-             (interception.opening_limit, opening_limit_per_client)"
-        );
     }
 }

@@ -1,12 +1,14 @@
 //! Releases connections to the relay, each with the initial window for its client's path.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
+use midspan_linux::packet_filter::set_listening_socket;
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart};
-use midspan_relay::Released;
 use midspan_relay::profile;
+use midspan_relay::{Arrival, Released};
 use rustix::io::Errno;
 
 use super::super::GateListener;
@@ -17,14 +19,29 @@ use super::super::timestamps;
 use super::Worker;
 
 impl Worker {
-    /// Releases a connection to the relay.
-    pub(super) fn release(&mut self, packet: Packet, listener: usize, mut released: Released) {
-        let request = released.arrival.request;
+    /// Releases a connection to the relay. This thread accepts it, unless it has clearly more
+    /// sessions than the others.
+    pub(super) fn release(
+        &mut self,
+        packet: Packet,
+        listener: usize,
+        mut arrival: Arrival,
+        server: OwnedFd,
+    ) {
+        let request = arrival.request;
         let start = self.start_of(request, listener);
-        released.arrival.start = start;
+        arrival.start = start;
         let window = start.map(|start| start.window);
-        self.openings.release(request, released, self.now);
-        match self.send_on(packet.bytes, request, listener, window) {
+        let moves = |thread| self.shared.moves(thread, self.now);
+        let expected = self.shared.loads.choose(self.thread, moves);
+        let thread = expected.thread();
+        let released = Released {
+            arrival,
+            server,
+            expected: Some(expected),
+        };
+        self.shared.openings.release(request, released, self.now);
+        match self.send_on(packet.bytes, request, listener, (window, thread)) {
             Ok(()) => {
                 count(&self.counters.taken);
                 self.decide(packet.id, Verdict::Drop);
@@ -38,7 +55,7 @@ impl Worker {
 
     /// How the leg towards this client begins, where the listener has windows to choose from.
     fn start_of(&mut self, request: Request, listener: usize) -> Option<LearnedStart> {
-        let now = self.clock.now();
+        let now = self.shared.clock.now();
         let known = &mut self.knowledge;
         let GateListener {
             listener, policy, ..
@@ -48,16 +65,16 @@ impl Worker {
 
     /// The initial window of a released connection, if it was selected.
     pub(super) fn window_of(&self, request: Request) -> Option<u32> {
-        Some(self.openings.start_of(request)?.window)
+        Some(self.shared.openings.start_of(request)?.window)
     }
 
-    /// Sends a SYN to the sockets with this initial window.
+    /// Sends a SYN to the listening socket with this initial window that belongs to this thread.
     pub(super) fn send_on(
-        &mut self,
+        &self,
         mut bytes: Vec<u8>,
         request: Request,
         listener: usize,
-        window: Option<u32>,
+        (window, thread): (Option<u32>, usize),
     ) -> std::io::Result<()> {
         let mut mark = 0;
         if let Some(known) = self.listeners.get(listener) {
@@ -74,12 +91,15 @@ impl Worker {
                 syn::set_hop_limit(&mut bytes, hop_limit);
             }
         }
-        let [four, six] = &mut self.raw;
+        set_listening_socket(&mut bytes, thread);
+        let [four, six] = &self.raw;
         let raw = match request.server.is_ipv4() {
             true => four,
             false => six,
         };
         let no_such_family = io::Error::from_raw_os_error(Errno::AFNOSUPPORT.raw_os_error());
-        raw.as_mut().ok_or(no_such_family)?.send(&bytes, mark)
+        raw.as_ref()
+            .ok_or(no_such_family)?
+            .send_marked(&bytes, mark)
     }
 }

@@ -1,4 +1,4 @@
-//! The control group in the gate's thread.
+//! The control group in the gate's part on one thread.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,7 @@
 //! Room for another SYN: a place in the table, and memory.
 
+use std::sync::Arc;
+
 use midspan_policy::Request;
 use midspan_relay::{Reception, Seat, SetAside, Shortage};
 
@@ -19,7 +21,7 @@ impl Worker {
     /// The state in which a SYN finds its connection, after others have made room.
     pub(super) fn arrive(&mut self, syn: &Syn) -> Reception {
         for _ in 0..ROOMS_AT_ONCE {
-            match (self.openings).arrive(syn.request, syn.sequence, self.now) {
+            match (self.shared.openings).arrive(syn.request, syn.sequence, self.now) {
                 Reception::FullBut(other) => self.make_room(other),
                 reception => return reception,
             }
@@ -29,33 +31,31 @@ impl Worker {
 
     /// Lets a SYN whose client is overdue pass untouched, so that there is room for a new one.
     pub(super) fn make_room(&mut self, request: Request) {
-        let Some((token, held)) = self.held.of(request) else {
-            self.openings.forget(request);
-            return;
-        };
-        // The server may have answered since this turn began.
-        if rustix::net::getpeername(&held.server).is_ok() {
-            return self.handle_answer(token);
-        }
-        if let Some(held) = self.held.take(token) {
-            count(&self.counters.passed_overdue);
-            self.end_call(held.server, request);
-            self.leave(held.packet.id, request);
+        let held = self.shared.held().take_of(request);
+        match held {
+            None => {
+                self.shared.openings.forget(request);
+            }
+            // The server may have answered since this turn began.
+            Some(held) if rustix::net::getpeername(&held.server).is_ok() => self.answer(held),
+            Some(held) => {
+                count(&self.counters.passed_overdue);
+                self.end_call(held.server, request);
+                self.leave(held.packet.id, request);
+            }
         }
     }
 
     /// Sets memory aside for a SYN of this length. If all memory for held SYNs is in use, one whose
     /// client is overdue makes room.
-    pub(super) fn set_aside(&mut self, length: u32) -> Result<Option<SetAside>, Shortage> {
-        let Some(limits) = self.limits.clone() else {
-            return Ok(None);
-        };
+    pub(super) fn set_aside(&mut self, length: u32) -> Result<SetAside, Shortage> {
+        let limits = Arc::clone(&self.shared.limits);
         let bytes = EACH_HELD + u64::from(length) * HELD_FACTOR;
         for _ in 0..ROOMS_AT_ONCE {
             if let Some(set_aside) = limits.set_aside_to_open(bytes) {
-                return Ok(Some(set_aside));
+                return Ok(set_aside);
             }
-            let Some(overdue) = self.openings.overdue_held(self.now) else {
+            let Some(overdue) = self.shared.openings.overdue_held(self.now) else {
                 break;
             };
             self.make_room(overdue);
@@ -80,9 +80,12 @@ impl Worker {
         request: Request,
         listener: usize,
     ) -> Result<Option<Seat>, Shortage> {
-        match (&self.limits, self.listeners.get(listener)) {
-            (Some(limits), Some(known)) => limits.take(&known.listener.name, request.client.ip()),
-            _ => Ok(None),
+        match self.listeners.get(listener) {
+            Some(known) => {
+                let (limits, client) = (&self.shared.limits, request.client.ip());
+                limits.take(&known.listener.name, client)
+            }
+            None => Ok(None),
         }
     }
 }

@@ -1,0 +1,167 @@
+//! What the gate's parts on the relay's threads share.
+//!
+//! Any of the threads may read the next packet: a SYN, its copies and the client's later packets may
+//! reach different threads. So everything that one packet leaves for the next is here, or in
+//! [`Openings`]. Each lock is held for the time of a look-up; no thread has two of them at a time,
+//! except [waking](Shared::waking).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use midspan_log::LogRate;
+use midspan_relay::{Clock, Limits, Loads, Openings, Relay};
+
+use super::held::HeldSyns;
+use super::locking::lock;
+use super::settled::SettledSyns;
+use super::statistics::Counters;
+use super::tracked::TrackedEntries;
+
+/// If all threads wake later than this, the process had been stopped: the packets in the queue are
+/// old. Their clients have repeated them meanwhile, perhaps past the gate.
+const STALE: Duration = Duration::from_millis(500);
+/// A thread without a turn for this long gets no connections of other threads. Each thread makes a
+/// turn ten times a second.
+const LATE: Duration = Duration::from_millis(300);
+/// Least time between two log lines about the same trouble.
+const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Tokens of held SYNs have 48 bits.
+const TOKENS: u64 = 1 << 48;
+
+/// The rates of log lines, each of which may have a reason in every packet.
+pub(super) struct Logs {
+    /// Too many connections are being opened.
+    pub full: LogRate,
+    /// A server's answers do not come back this way.
+    pub routes: LogRate,
+    /// The kernel has refused something.
+    pub trouble: LogRate,
+}
+
+/// What the parts share.
+pub(super) struct Shared {
+    /// The connections for the relay's threads.
+    pub openings: Arc<Openings>,
+    /// The limits of the relay's sessions.
+    pub limits: Arc<Limits>,
+    /// The number of sessions of each thread.
+    pub loads: Loads,
+    /// The relay's clock.
+    pub clock: Clock,
+    /// Whether connection tracking has room.
+    pub tracked: TrackedEntries,
+    held: Mutex<HeldSyns>,
+    settled: Mutex<SettledSyns>,
+    logs: Mutex<Logs>,
+    next_token: AtomicU64,
+    start: Instant,
+    /// The last turn of each thread, in nanoseconds since the start.
+    last_turns: Box<[AtomicU64]>,
+    waking: Mutex<()>,
+    /// When connections that were not accepted expire next.
+    next_expiry: Mutex<Instant>,
+    has_failed: AtomicBool,
+}
+
+impl Shared {
+    /// Nothing is held yet. The counters get the occupancy of connection tracking.
+    pub fn new(relay: &Relay, tracked: Arc<Counters>) -> Self {
+        let start = Instant::now();
+        let rate = || LogRate::new(1, LOG_INTERVAL);
+        let (_, clock) = relay.learned();
+        Self {
+            openings: relay.openings(),
+            limits: relay.limits(),
+            loads: relay.loads(),
+            clock,
+            tracked: TrackedEntries::new(start, tracked),
+            held: Mutex::default(),
+            settled: Mutex::default(),
+            logs: Mutex::new(Logs {
+                full: rate(),
+                routes: rate(),
+                trouble: rate(),
+            }),
+            next_token: AtomicU64::new(0),
+            start,
+            last_turns: (0..relay.thread_count())
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            waking: Mutex::new(()),
+            next_expiry: Mutex::new(start),
+            has_failed: AtomicBool::new(false),
+        }
+    }
+
+    /// The held SYNs.
+    pub fn held(&self) -> MutexGuard<'_, HeldSyns> {
+        lock(&self.held)
+    }
+
+    /// SYNs that passed untouched, or were refused, a moment ago.
+    pub fn settled(&self) -> MutexGuard<'_, SettledSyns> {
+        lock(&self.settled)
+    }
+
+    /// The rates of log lines.
+    pub fn logs(&self) -> MutexGuard<'_, Logs> {
+        lock(&self.logs)
+    }
+
+    /// A token for a held SYN, at least 1.
+    pub fn next_token(&self) -> u64 {
+        self.next_token.fetch_add(1, Ordering::Relaxed) % (TOKENS - 1) + 1
+    }
+
+    /// Whether no thread has made a turn for so long that the packets in the queue are old.
+    pub fn is_stale(&self, now: Instant) -> bool {
+        let mut threads = self.last_turns.iter();
+        threads.all(|last| self.since(last, now) > STALE)
+    }
+
+    /// Whether a thread has made a turn recently.
+    pub fn moves(&self, thread: usize, now: Instant) -> bool {
+        let last = self.last_turns.get(thread);
+        last.is_some_and(|last| self.since(last, now) <= LATE)
+    }
+
+    /// A thread makes a turn.
+    pub fn note_turn(&self, thread: usize, now: Instant) {
+        let since = now.saturating_duration_since(self.start).as_nanos();
+        if let Some(last) = self.last_turns.get(thread) {
+            last.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    fn since(&self, last: &AtomicU64, now: Instant) -> Duration {
+        let last = Duration::from_nanos(last.load(Ordering::Relaxed));
+        (now.saturating_duration_since(self.start)).saturating_sub(last)
+    }
+
+    /// While one thread drops what is old, the others wait.
+    pub fn waking(&self) -> MutexGuard<'_, ()> {
+        lock(&self.waking)
+    }
+
+    /// Whether the caller is the one thread that looks, in each interval, for connections that were
+    /// not accepted.
+    pub fn is_expiry_due(&self, now: Instant, interval: Duration) -> bool {
+        let mut next = lock(&self.next_expiry);
+        let is_due = now >= *next;
+        if is_due {
+            *next = now + interval;
+        }
+        is_due
+    }
+
+    /// A part has ended without a command.
+    pub fn note_failure(&self) {
+        self.has_failed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a part has ended without a command.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Relaxed)
+    }
+}

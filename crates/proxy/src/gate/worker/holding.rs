@@ -1,0 +1,179 @@
+//! SYNs that are held while Midspan connects to their servers.
+
+use std::time::Duration;
+
+use midspan_linux::packet_queue::Verdict;
+use midspan_policy::Request;
+use midspan_policy::leave_alone::Passage;
+use midspan_relay::{Arrival, Shortage, connect_as_client};
+use midspan_units::Dscp;
+use rustix::io::Errno;
+use rustix::net::sockopt;
+
+use super::super::held::{Held, Packet};
+use super::super::statistics::count;
+use super::Worker;
+
+impl Worker {
+    /// Holds the SYN and connects to its server.
+    pub(super) fn call(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
+        let request = arrival.request;
+        let mark = packet.mark & !self.mask;
+        let timeout = arrival.connect_timeout.map(Duration::from);
+        let Ok(memory) = self.set_aside(packet.length) else {
+            self.count_shortage(Shortage::Memory);
+            return self.leave(packet.id, request);
+        };
+        let Some(known) = self.listeners.get(listener) else {
+            return self.leave(packet.id, request);
+        };
+        let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
+        match connect_as_client(request, mark, &known.listener, &known.server, class) {
+            Ok(connecting) => {
+                let listener = known.mark;
+                self.hold(Held {
+                    packet,
+                    listener,
+                    arrival,
+                    server: connecting.socket,
+                    sockets: None,
+                    deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
+                    memory,
+                    repetitions: 0,
+                });
+            }
+            Err(error) => self.leave_uncalled(packet.id, request, &error),
+        }
+    }
+
+    /// The client has repeated its SYN while the first one is held.
+    pub(super) fn handle_repetition(&mut self, packet: &Packet, request: Request) {
+        let noted = (self.shared.held().of(request)).map(|(_, held)| {
+            held.repetitions = held.repetitions.saturating_add(1);
+            (held.listener, held.repetitions)
+        });
+        // Another thread has the first SYN in hand.
+        let Some((mark, repetitions)) = noted else {
+            return self.decide(packet.id, Verdict::Drop);
+        };
+        let passage = self
+            .listener_of(mark)
+            .map_or(Passage::Intercept, |listener| {
+                self.passage(request, listener, repetitions)
+            });
+        let taken = match passage {
+            Passage::Intercept => None,
+            // The server may have answered since this turn began.
+            Passage::Pass | Passage::PassWatched => {
+                let is_waiting = |held: &Held| rustix::net::getpeername(&held.server).is_err();
+                self.shared.held().take_if(request, is_waiting)
+            }
+        };
+        let Some(held) = taken else {
+            count(&self.counters.retransmissions_held);
+            return self.decide(packet.id, Verdict::Drop);
+        };
+        self.decide(held.packet.id, Verdict::Drop);
+        self.end_call(held.server, request);
+        if passage == Passage::Pass {
+            count(&self.counters.passed_asymmetric);
+            return self.leave(packet.id, request);
+        }
+        count(&self.counters.passed_unanswered);
+        self.leave_watched(packet, request);
+    }
+
+    fn hold(&mut self, mut held: Held) {
+        let token = self.shared.next_token();
+        let (packet, request) = (held.packet.id, held.arrival.request);
+        let watched = match &self.sockets {
+            // The thread looks for events of the socket only after this function, so the SYN is
+            // among those held before the server's answer is handled.
+            Some(sockets) => sockets.watch(&held.server, token),
+            None => Err(std::io::ErrorKind::NotConnected.into()),
+        };
+        if let Err(error) = watched {
+            count(&self.counters.passed_unreachable);
+            self.leave(packet, request);
+            return self.log_trouble("its server leg cannot be watched", &error);
+        }
+        held.sockets.clone_from(&self.sockets);
+        self.shared.held().insert(token, held);
+    }
+
+    /// The client has begun a new attempt from the same port; the connection to the server stays
+    /// the same.
+    pub(super) fn replace_held(&mut self, packet: Packet, request: Request) {
+        let replaced = match self.shared.held().of(request) {
+            Some((_, held)) => {
+                held.repetitions = 0;
+                std::mem::replace(&mut held.packet, packet).id
+            }
+            None => packet.id,
+        };
+        self.decide(replaced, Verdict::Drop);
+    }
+
+    /// The server has answered, or the network has reported an error.
+    pub(super) fn handle_answer(&mut self, token: u64) {
+        let held = self.shared.held().take(token);
+        if let Some(held) = held {
+            self.answer(held);
+        }
+    }
+
+    /// Decides about a SYN that is no longer held, by the state of its server leg.
+    pub(super) fn answer(&mut self, held: Held) {
+        match sockopt::socket_error(&held.server) {
+            Ok(Ok(())) => {
+                // From here on the relay counts the session's memory, and watches the socket.
+                drop(held.memory);
+                if let Some(sockets) = &held.sockets {
+                    let _ = sockets.forget(&held.server);
+                }
+                match self.listener_of(held.listener) {
+                    Some(listener) => {
+                        self.release(held.packet, listener, held.arrival, held.server);
+                    }
+                    None => {
+                        self.end_call(held.server, held.arrival.request);
+                        self.leave(held.packet.id, held.arrival.request);
+                    }
+                }
+            }
+            Ok(Err(Errno::CONNREFUSED | Errno::CONNRESET)) => {
+                count(&self.counters.refused);
+                self.refuse(&held.packet, held.arrival.request);
+            }
+            Ok(Err(Errno::TIMEDOUT)) => self.give_up(held),
+            // The network reports the error to the client itself when the client's SYN reaches the
+            // same place.
+            Ok(Err(_)) | Err(_) => {
+                count(&self.counters.passed_unreachable);
+                self.end_call(held.server, held.arrival.request);
+                self.leave(held.packet.id, held.arrival.request);
+            }
+        }
+    }
+
+    /// After the gate was stopped: the clients have repeated their SYNs meanwhile, which have
+    /// passed the gate.
+    pub(super) fn abandon_held(&mut self) {
+        let all = self.shared.held().take_all();
+        for held in all {
+            count(&self.counters.dropped_stale);
+            self.shared.openings.forget(held.arrival.request);
+            self.decide(held.packet.id, Verdict::Drop);
+        }
+    }
+
+    pub(super) fn handle_deadlines(&mut self) {
+        loop {
+            let due = self.shared.held().take_due(self.now);
+            match due {
+                Some(held) => self.give_up(held),
+                None => break,
+            }
+        }
+    }
+}

@@ -61,7 +61,7 @@ pub fn packets(mut input: &[u8]) {
 /// Messages between the processes.
 pub fn process_messages(message: &[u8]) {
     let again = |bytes: &[u8]| match serde_json::from_slice(bytes) {
-        Ok(FromWorker::Ready) => serde_json::to_vec(&FromWorker::Ready).ok(),
+        Ok(FromWorker::Ready(queue)) => serde_json::to_vec(&FromWorker::Ready(queue)).ok(),
         Ok(FromWorker::Alive(status)) => serde_json::to_vec(&FromWorker::Alive(status)).ok(),
         Err(_) => None,
     };

@@ -499,7 +499,9 @@ fn real_paths_are_measured_and_a_second_call_has_them_from_the_file() {
 fn holds(record: &serde_json::Value) -> bool {
     let value = record["value"].as_f64().unwrap();
     let quantity = record["quantity"].as_str().unwrap();
-    if quantity.starts_with("delay error") || quantity.contains("round-trip time error") {
+    let delays = ["delay error", "delivery error"];
+    let is_delay = delays.iter().any(|delay| quantity.starts_with(delay));
+    if is_delay || quantity.contains("round-trip time error") {
         value < 0.1
     } else if quantity == "rate error" {
         value < 0.2

@@ -67,7 +67,7 @@ int main(int argc, char** argv)
     Ipv4AddressHelper addresses;
     addresses.SetBase("10.0.0.0", "255.255.255.0");
     const Ipv4Address end = addresses.Assign(devices).GetAddress(1);
-    // Assigning addresses would give the other device a queue, too; its ACKs never wait.
+    // Assigning addresses gives the other device a managed queue, too; its ACKs never wait.
 
     ApplicationContainer sinks;
     Ptr<UniformRandomVariable> start = CreateObject<UniformRandomVariable>();

@@ -87,8 +87,8 @@ impl Loads {
     }
 
     /// Chooses the thread for a new connection: `own`, which has the connection already, unless it
-    /// has clearly more sessions than the others; then the thread with the fewest. Others count only if
-    /// they `move`: a thread that hangs gets no connection.
+    /// has [more sessions than the others](accept_share::keeps); then the thread with the fewest.
+    /// Others count only if they `move`: a thread that hangs gets no connection.
     #[must_use]
     pub fn choose(&self, own: usize, moves: impl Fn(usize) -> bool) -> Expected {
         let moves = &moves;
@@ -97,8 +97,8 @@ impl Loads {
             threads.filter(move |(thread, _)| *thread == own || moves(*thread))
         };
         let load = self.0.get(own).map(Load::with_expected);
-        let accepts = |load| accept_share::accepts(load, all().map(|(_, load)| load));
-        let thread = match load.is_none_or(accepts) {
+        let keeps = |load| accept_share::keeps(load, all().map(|(_, load)| load));
+        let thread = match load.is_none_or(keeps) {
             true => own,
             false => all()
                 .min_by_key(|(_, load)| *load)
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_its_connections_until_it_has_clearly_more_than_the_others() {
+    fn a_thread_keeps_its_connections_until_it_has_more_than_the_others() {
         let loads = Loads::of(2);
         let choose = |own| loads.choose(own, |_| true);
         // All arrive at thread 0 before any of them is accepted.
@@ -195,7 +195,8 @@ mod tests {
             let first = expected.iter().filter(|it| it.thread() == 0);
             first.count()
         };
-        assert_eq!(of_first(&expected[..8]), 8);
+        assert_eq!(of_first(&expected[..3]), 3);
+        assert!(of_first(&expected[..16]) <= 10);
         let all = of_first(&expected);
         assert!((50..=60).contains(&all), "{all}");
         // They become sessions, and are not expected any more.

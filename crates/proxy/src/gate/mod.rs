@@ -22,7 +22,7 @@
 //! The gate has a part on each thread of the relay (`worker`), and no thread of its own. All parts
 //! read one queue: the kernel wakes a thread that sleeps, and a thread that is busy or hangs keeps no
 //! SYN from the others. The thread that has decided about a SYN also accepts the connection, unless
-//! it has clearly more sessions than the others: a number in the SYN that is sent again chooses the
+//! it has more sessions than the others: a number in the SYN that is sent again chooses the
 //! listening socket ([`midspan_linux::packet_filter::choose_listening_socket`]).
 
 mod control_group;

@@ -170,6 +170,37 @@ fn a_syn_with_much_data_is_held_within_the_budget() {
     midspan.stop();
 }
 
+/// Two copies of a SYN that arrive together reach different threads. Midspan connects to the server
+/// once, and holds one of them.
+#[kernel_test]
+fn copies_of_a_syn_are_one_connection() {
+    const SYNS: u32 = 200;
+    let network = Network::new();
+    invent_clients(&network);
+    network.filter_port(DARK);
+    let midspan = Midspan::ready(&network.gateway, &format!("{ADMIN}{TRANSPARENT}"));
+    let senders: Vec<_> = (0..2)
+        .map(|_| {
+            let raw = network.client.run(|| RawSocket::open(Family::V4)).unwrap();
+            let mut raw = RawSocket::from_socket(raw.unwrap());
+            std::thread::spawn(move || {
+                for number in 0..SYNS {
+                    raw.send(&dark_syn(number, 7, &[]), 0).unwrap();
+                }
+            })
+        })
+        .collect();
+    senders.into_iter().for_each(|it| it.join().unwrap());
+    let dropped = |reason: &str| {
+        let name = format!("midspan_syns_dropped_total{{reason=\"{reason}\"}}");
+        metric(&network, &name)
+    };
+    wait_until("all copies seen", || dropped("held") == u64::from(SYNS));
+    assert_eq!(unanswered(&network.gateway, DARK), SYNS as usize);
+    assert_eq!(dropped("port_in_use"), 0);
+    midspan.stop();
+}
+
 /// Data in a SYN (TCP Fast Open without a cookie, RFC 7413) reaches the server once.
 #[kernel_test]
 fn data_in_a_syn_arrives_once() {

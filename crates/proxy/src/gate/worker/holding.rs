@@ -54,6 +54,7 @@ impl Worker {
         });
         // Another thread has the first SYN in hand.
         let Some((mark, repetitions)) = noted else {
+            count(&self.counters.retransmissions_held);
             return self.decide(packet.id, Verdict::Drop);
         };
         let passage = self

@@ -19,8 +19,8 @@ use super::super::timestamps;
 use super::Worker;
 
 impl Worker {
-    /// Releases a connection to the relay. This thread accepts it, unless it has clearly more
-    /// sessions than the others.
+    /// Releases a connection to the relay. This thread accepts it, unless it has more sessions
+    /// than the others.
     pub(super) fn release(
         &mut self,
         packet: Packet,

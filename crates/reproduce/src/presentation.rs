@@ -8,7 +8,7 @@ use crate::{Error, FigurePlot, Paper, curves};
 /// The table, the simulated figures, and the figures of the analysis.
 ///
 /// # Errors
-/// Those of [`curves`].
+/// Those of [`curves()`].
 pub fn report(
     paper: Paper,
     records: &Records,
@@ -43,7 +43,7 @@ pub fn report(
 /// The figures of the analysis.
 ///
 /// # Errors
-/// Those of [`curves`].
+/// Those of [`curves()`].
 pub fn curve_figures(paper: Paper) -> Result<Vec<FigurePlot>, Error> {
     let figures = curves(paper)?.into_iter().map(|curves| {
         let lines = curves.lines.into_iter().map(|line| Series {

@@ -5,10 +5,10 @@
 //!
 //! - *Handshake end to end*: the gate connects to the server from the client's own address and port
 //!   while the SYN is held. When the server answers, the gate sends the SYN on to the listener, and
-//!   the acceptor of the connection finds the connected server leg in [`Openings`]. If the server
-//!   refuses, a mark on the SYN leads to a rule that refuses too. If the server cannot be reached,
-//!   the SYN passes untouched, so that the network itself reports this to the client. While there is
-//!   no answer, the client's further SYNs are dropped, as on a path without an answer.
+//!   the acceptor of the connection finds the connected server leg in [`midspan_relay::Openings`].
+//!   If the server refuses, a mark on the SYN leads to a rule that refuses too. If the server cannot
+//!   be reached, the SYN passes untouched, so that the network itself reports this to the client.
+//!   While there is no answer, the client's further SYNs are dropped, as on a path without an answer.
 //! - *Early*: the gate sends the SYN on to the listener at once, and connects to the server
 //!   meanwhile.
 //! - The SYN passes untouched if there are too many, if it is signed (TCP-MD5, TCP-AO), or if it

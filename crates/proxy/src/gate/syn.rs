@@ -100,7 +100,7 @@ fn set_length(packet: &mut [u8]) -> Option<()> {
 }
 
 /// The hop limit (TTL) with which a SYN that is sent again reaches the sockets with this initial
-/// window, in segments: [`STEPS`] more for each doubling, and fewer for a window between two of these.
+/// window, in segments: `STEPS` more for each doubling, and fewer for a window between two of these.
 #[must_use]
 pub fn hop_limit(window: u32) -> u8 {
     let doublings = (window / LEAST_WINDOW).checked_ilog2().unwrap_or(0);

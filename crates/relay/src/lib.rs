@@ -167,7 +167,8 @@ pub use knowledge::SharedKnowledge;
 pub use legs::{Connecting, connect_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
-    Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass, Users,
+    Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass,
+    SourceAddresses, Users,
 };
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};

@@ -63,6 +63,8 @@ pub struct Acceptor {
     pub crowd: Crowd,
     finder: Finder,
     profiles: Profiles,
+    /// Connections to servers that were begun; chooses the address of the next.
+    connected: usize,
     /// Whether the log already contains that the kernel refused an option.
     warned: bool,
 }
@@ -172,6 +174,7 @@ impl Acceptor {
                 listener: Arc::clone(&listener),
                 verdicts,
             },
+            connected: 0,
             warned: false,
             listener,
         }
@@ -353,10 +356,30 @@ impl Acceptor {
             ServerLegSource::ClientAddress => {
                 legs::connect_as_client(request, 0, &self.listener, &start, class)
             }
-            ServerLegSource::OwnAddress => legs::connect_as_proxy(request.server, |socket| {
-                self.set_up_server(socket, &start, class)
-            }),
+            ServerLegSource::OwnAddress => self.connect_as_proxy(request.server, &start, class),
         }
+    }
+
+    /// Connects from the next of the listener's addresses. An address without a free port for this
+    /// server, or one that the machine has lost, leads to the address after it.
+    fn connect_as_proxy(
+        &mut self,
+        server: SocketAddr,
+        start: &LegStart,
+        class: Dscp,
+    ) -> rustix::io::Result<Connecting> {
+        let listener = Arc::clone(&self.listener);
+        let turn = self.connected;
+        self.connected = turn.wrapping_add(1);
+        let mut result = Err(Errno::ADDRNOTAVAIL);
+        for source in listener.source.in_turn(server, turn) {
+            let set_up = |socket: &OwnedFd| self.set_up_server(socket, start, class);
+            result = legs::connect_as_proxy(server, source, set_up);
+            if !matches!(result, Err(Errno::ADDRNOTAVAIL)) {
+                break;
+            }
+        }
+        result
     }
 
     /// Accepts one waiting connection with a descriptor of the reserve, and resets it; returns

@@ -109,6 +109,14 @@ impl Acceptors {
         }
     }
 
+    /// All sessions and negotiations have ended.
+    pub fn forget_sessions(&mut self) {
+        for acceptor in &mut self.list {
+            acceptor.sessions = 0;
+            acceptor.counters.active.set(0);
+        }
+    }
+
     fn watch(&self, index: usize) -> rustix::io::Result<()> {
         let acceptor = self.list.get(index).filter(|it| !it.is_left_to_others);
         match acceptor.and_then(|it| it.socket.as_ref()) {

@@ -34,6 +34,8 @@ statistics! {
     threads_running,
     /// Turns of their loops.
     turns,
+    /// How often a thread reset its sessions after a fault of the program, and continued.
+    panics,
     /// Connections accepted and not refused by the policy.
     sessions_opened,
     /// Sessions that exist now.

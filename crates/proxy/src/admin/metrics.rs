@@ -132,6 +132,9 @@ metrics! {
     /// Threads of the relay that are running.
     Gauge "threads" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.threads_running));
+    /// How often a thread of the relay reset its sessions after a fault of Midspan (a panic), and continued.
+    Counter "thread_panics" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.panics));
     /// Threads of the relay without a loop iteration for a second although they were woken, by
     /// state: late, or stuck (for interception.watchdog_timeout; the relay ends).
     Gauge "threads_late" ("state") = |now, sink| {

@@ -425,6 +425,27 @@ impl Sessions {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 
+    /// Resets all sessions, of which nothing else may be consistent: no log line, no report. Returns how
+    /// many sessions and negotiations there were.
+    pub fn abandon(&mut self) -> u64 {
+        let active = self.counters.sessions_active.get();
+        self.counters.sessions_reset.add(active);
+        self.counters.sessions_active.set(0);
+        self.measuring.forget_all();
+        for session in self.table.iter() {
+            session.record.note_end(false);
+        }
+        self.table.clear();
+        self.timers = Timers::default();
+        self.unfinished.clear();
+        self.destinations.clear();
+        self.surveys = Surveys::default();
+        self.listings = Listings::default();
+        self.shared.pipes.clear();
+        self.publish_pipes();
+        active
+    }
+
     /// Publishes the number of pipes.
     pub fn publish_pipes(&self) {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
@@ -437,11 +458,6 @@ impl Sessions {
 impl Drop for Sessions {
     /// However a thread ends, its sessions are reset.
     fn drop(&mut self) {
-        let active = self.counters.sessions_active.get();
-        self.counters.sessions_reset.add(active);
-        self.counters.sessions_active.set(0);
-        self.measuring.forget_all(self.table.iter().count());
-        self.counters.pipes.set(0);
-        self.counters.pipes_in_use.set(0);
+        self.abandon();
     }
 }

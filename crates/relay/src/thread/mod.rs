@@ -8,6 +8,7 @@
 //! | [`Clockwork`] | the time of the turn, and the next deadline with its reason |
 //! | [`RelayThread`] | the loop that joins them: takes events, accepts, obeys its owner |
 
+mod containment;
 #[cfg(test)]
 mod tests;
 mod updates;
@@ -60,6 +61,8 @@ pub struct RelayThread {
     /// This thread's number, and the number of each thread's sessions.
     number: usize,
     loads: Loads,
+    /// Whether events of sources have been read and not handled.
+    has_lost_events: bool,
 }
 
 /// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
@@ -163,6 +166,7 @@ impl RelayThread {
             counters,
             number,
             loads,
+            has_lost_events: false,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
         thread.add_source(Box::new(wake_up))?;
@@ -194,16 +198,6 @@ impl RelayThread {
         Arc::clone(&self.counters)
     }
 
-    /// Runs until the relay is stopped; then all sessions are reset.
-    ///
-    /// # Errors
-    /// Those of `epoll_wait(2)`.
-    pub fn run(mut self) -> rustix::io::Result<()> {
-        let mut events = Vec::with_capacity(EVENTS);
-        while self.turn(&mut events)? {}
-        Ok(())
-    }
-
     /// Waits for events, and handles them and the deadlines that have passed. Returns whether to
     /// continue.
     fn turn(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<bool> {
@@ -230,10 +224,11 @@ impl RelayThread {
         }
         for index in 0..self.sources.len() {
             let deadline = self.sources[index].as_ref().and_then(|of| of.deadline());
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if self.has_lost_events || deadline.is_some_and(|deadline| deadline <= now) {
                 self.handle_source(index, 0);
             }
         }
+        self.has_lost_events = false;
         let (negotiations, mut around) = self.negotiations();
         negotiations.handle_names(&mut around);
         negotiations.handle_timers(&mut around);
@@ -278,6 +273,7 @@ impl RelayThread {
         let at_once = |is_busy: bool| is_busy.then_some(Time::ZERO);
         Clockwork::next([
             (Reason::Unfinished, at_once(self.sessions.unfinished() > 0)),
+            (Reason::LostEvents, at_once(self.has_lost_events)),
             (Reason::Kick, at_once(self.kicks.is_busy())),
             (Reason::Session, self.sessions.next_timer()),
             (Reason::Negotiation, self.negotiations.next_timer()),

@@ -48,6 +48,8 @@ statistics! {
     sessions_unconnected,
     /// Connections that the policy refused.
     refused_by_policy,
+    /// Connections that were refused because such a connection may have caused a panic.
+    refused_suspects,
     /// Connections shed because the limit of sessions was reached.
     shed_sessions,
     /// Connections shed because the limit of the client's sessions was reached.
@@ -122,6 +124,7 @@ impl Statistics {
     #[must_use]
     pub const fn refusals(&self) -> u64 {
         self.refused_by_policy
+            + self.refused_suspects
             + self.refused_by_access
             + self.refused_malformed
             + self.refused_unsupported

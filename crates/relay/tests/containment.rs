@@ -4,7 +4,7 @@
 mod support;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -20,8 +20,8 @@ use socket2::{Domain, Socket, Type};
 
 use support::*;
 
-/// The client for which the policy panics.
-const FATAL: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 66);
+/// A client for which the policy panics, as for all clients of its network.
+const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
 
 /// A policy that panics at the start of one client's session, and once at a sample.
 struct Fatal {
@@ -43,7 +43,8 @@ impl Policy for Fatal {
         _: Option<LearnedStart>,
         _: &mut dyn KnowledgeParts,
     ) -> Start {
-        assert_ne!(request.client.ip(), FATAL, "a planted fault");
+        let is_fatal = matches!(request.client.ip(), IpAddr::V4(of) if of.octets()[1] == 66);
+        assert!(!is_fatal, "a planted fault");
         Start::default()
     }
 
@@ -82,10 +83,10 @@ fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
     (bench, at_next_sample)
 }
 
-/// The client for which the policy panics connects, and is reset.
-fn plant(bench: &Bench) {
+/// A client for which the policy panics connects, and is reset.
+fn plant(bench: &Bench, client: Ipv4Addr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let own = SocketAddr::from((FATAL, 0));
+    let own = SocketAddr::from((client, 0));
     socket.bind(&own.into()).unwrap();
     socket.connect(&bench.address.into()).unwrap();
     let mut client = bounded(TcpStream::from(socket));
@@ -102,7 +103,7 @@ fn the_thread_serves_new_connections() {
     let (bench, _) = fatal_bench(1);
     let (mut client, mut server) = bench.pair();
     assert!(carries(&mut client, &mut server));
-    plant(&bench);
+    plant(&bench, FATAL);
     let begin = Instant::now();
     assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset));
     assert_eq!(read_all(&mut server), (Vec::new(), Ending::Reset));
@@ -116,6 +117,25 @@ fn the_thread_serves_new_connections() {
     bench.wait_for("all ended", |now| now.sessions_active == 0);
     let memory = bench.relay.observer().memory();
     assert_eq!((memory.used, memory.reserved), (0, 0), "{memory:?}");
+}
+
+#[test]
+fn the_same_client_is_not_split_for_the_same_server_again() {
+    let (bench, at_next_sample) = fatal_bench(1);
+    plant(&bench, FATAL);
+    for _ in 0..3 {
+        plant(&bench, FATAL);
+    }
+    let now = bench.statistics();
+    assert_eq!((now.panics, now.refused_suspects), (1, 3));
+    // The session whose sample panics is suspected too.
+    let (mut client, mut server) = bench.pair();
+    at_next_sample.store(true, Ordering::Relaxed);
+    let _ = carries(&mut client, &mut server);
+    bench.wait_for("a panic", |now| now.panics == 2);
+    let mut again = bounded(TcpStream::connect(bench.address).unwrap());
+    assert!(again.read(&mut [0]).map_or(true, |count| count == 0));
+    bench.wait_for("a refusal", |now| now.refused_suspects == 4);
 }
 
 #[test]
@@ -146,10 +166,10 @@ fn sessions_of_other_threads_go_on() {
 fn a_thread_that_panics_without_end_ends() {
     let (bench, _) = fatal_bench(1);
     for panics in 1..=10 {
-        plant(&bench);
-        bench.wait_for("the panic", |now| now.panics == panics);
+        plant(&bench, Ipv4Addr::new(127, 66, 0, panics));
+        bench.wait_for("the panic", |now| now.panics == u64::from(panics));
         assert_eq!(bench.statistics().threads_running, 1);
     }
-    plant(&bench);
+    plant(&bench, Ipv4Addr::new(127, 66, 0, 11));
     bench.wait_for("the end", |now| now.threads_running == 0);
 }

@@ -5,7 +5,7 @@ mod observed;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use midspan_policy::{Leg, SamplingPace};
+use midspan_policy::{Leg, Request, SamplingPace};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -116,6 +116,20 @@ impl Sessions {
     /// Number of sessions that had more to move than fitted into their last turn.
     pub fn unfinished(&self) -> usize {
         self.unfinished.len()
+    }
+
+    /// The first session that has more to move.
+    pub fn next_unfinished(&self) -> Option<Key> {
+        self.unfinished.front().copied()
+    }
+
+    /// The client and the server of a session.
+    pub fn request(&mut self, key: Key) -> Option<Request> {
+        let record = &self.table.get_mut(key)?.record;
+        Some(Request {
+            client: record.client,
+            server: record.server,
+        })
     }
 
     /// The record of a new session.

@@ -82,9 +82,27 @@ impl RelayThread {
         turns.map_or(Turns::Panicked, Turns::Over)
     }
 
+    /// New connections like the one that was being handled are not split for a while.
+    fn suspect(&mut self) {
+        let of_session = self
+            .in_hand
+            .take()
+            .and_then(|key| self.sessions.request(key));
+        let of_acceptor = self.acceptors.take_in_hand();
+        if let Some(request) = of_session.or(of_acceptor) {
+            let time = self.suspects.note(self.clockwork.now(), &request);
+            tracing::warn!(
+                "new connections from {} to {} are not split for {time}: the panic happened in such a session",
+                request.client.ip(),
+                request.server
+            );
+        }
+    }
+
     /// Resets all sessions and negotiations, and begins with none.
     fn begin_again(&mut self) {
         self.counters.panics.add(1);
+        self.suspect();
         self.kicks = Kicks::default();
         self.eviction = Eviction::new(self.limits.clone(), self.control.clone());
         self.acceptors.forget_sessions();

@@ -37,6 +37,7 @@ use super::sessions::{Observation, Sessions};
 use super::sharing::Loads;
 use super::source::{EventSource, SourceHost, SourceSockets};
 use super::statistics::Counters;
+use super::suspects::SharedSuspects;
 use super::table::Key;
 pub use updates::Update;
 
@@ -63,6 +64,10 @@ pub struct RelayThread {
     loads: Loads,
     /// Whether events of sources have been read and not handled.
     has_lost_events: bool,
+    /// The session that is being handled.
+    in_hand: Option<Key>,
+    /// Connections that may have caused a panic, of all threads.
+    suspects: SharedSuspects,
 }
 
 /// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
@@ -103,6 +108,8 @@ pub struct ThreadParts {
     pub sampling_pace: SamplingPace,
     /// How long one leg of a session remains after the failure of the other.
     pub reset_timeout: TimeSpan,
+    /// Connections that may have caused a panic, of all threads.
+    pub suspects: SharedSuspects,
 }
 
 impl RelayThread {
@@ -124,6 +131,7 @@ impl RelayThread {
             loads,
             sampling_pace,
             reset_timeout,
+            suspects,
         } = parts;
         let poll = Arc::new(Poll::new()?);
         let counters = Arc::new(Counters::default());
@@ -167,6 +175,8 @@ impl RelayThread {
             number,
             loads,
             has_lost_events: false,
+            in_hand: None,
+            suspects,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
         thread.add_source(Box::new(wake_up))?;
@@ -215,11 +225,15 @@ impl RelayThread {
             self.handle_event(event, now);
         }
         for _ in 0..self.sessions.unfinished() {
+            self.in_hand = self.sessions.next_unfinished();
             let over = self.sessions.go_on(&mut self.acceptors, now);
+            self.in_hand = None;
             self.take_back(over);
         }
         while let Some(key) = self.sessions.pop_due(now) {
+            self.in_hand = Some(key);
             let over = (self.sessions).handle_timer(key, &mut self.acceptors, now);
+            self.in_hand = None;
             self.take_back(over);
         }
         for index in 0..self.sources.len() {
@@ -301,7 +315,9 @@ impl RelayThread {
         match Token::from(event) {
             Token::Session(key, leg) => {
                 let acceptors = &mut self.acceptors;
+                self.in_hand = Some(key);
                 let over = (self.sessions).handle_event(key, leg, event.flags, acceptors, now);
+                self.in_hand = None;
                 self.take_back(over);
             }
             Token::Negotiation(key) => {
@@ -383,6 +399,7 @@ impl RelayThread {
                     negotiations.begin(index, client, &negotiator, &mut around);
                 }
                 Acceptance::Refused => self.counters.refused_by_policy.add(1),
+                Acceptance::Suspect => self.counters.refused_suspects.add(1),
                 Acceptance::Denied(client) => {
                     (self.negotiations).deny(index, client, &self.acceptors);
                 }

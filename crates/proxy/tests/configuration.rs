@@ -154,7 +154,7 @@ fn an_unknown_key_is_located_and_the_nearest_named() {
         )),
         "midspan.toml:5:16: unknown key `congestion` (known: congestion_control, \
          initial_window, send_buffer, receive_buffer, notsent_lowat, pacing_rate, pacing, \
-         pacing_by, sending_ahead, keepalive, user_timeout)"
+         pacing_by, sending_ahead, receive_window, keepalive, user_timeout)"
     );
 }
 
@@ -211,6 +211,19 @@ fn policy_auto_leaves_to_it_what_the_legs_leave_open() {
     assert_eq!(
         error(&off.replace("client_leg", "server_leg")),
         "midspan.toml:6:16: `sending_ahead` is for client_leg only"
+    );
+}
+
+#[test]
+fn receive_windows_are_for_server_legs() {
+    let key = "server_leg = { receive_window = \"2 KiB\" }\n";
+    assert_eq!(
+        error(&format!("{LISTENER}{key}")),
+        "midspan.toml:5:16: receive_window lies between 64 KiB and 64 MiB, not 2 KiB"
+    );
+    assert_eq!(
+        error(&format!("{LISTENER}{}", key.replace("server", "client"))),
+        "midspan.toml:5:16: `receive_window` is for server_leg only"
     );
 }
 

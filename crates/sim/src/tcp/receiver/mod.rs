@@ -94,6 +94,14 @@ impl Receiver {
         }
     }
 
+    /// Before anything has arrived: an autotuned window is this many bytes large from the first ACK on.
+    pub fn open_window(&mut self, bytes: u64) {
+        if self.next == 0 {
+            self.window.open(bytes);
+            self.edge = self.edge.max(self.window.initial());
+        }
+    }
+
     /// A segment of the sender arrives.
     #[inline]
     pub fn handle_segment(&mut self, now: Time, segment: &Data) {

@@ -216,15 +216,10 @@ fn policy_auto_leaves_to_it_what_the_legs_leave_open() {
 
 #[test]
 fn receive_windows_are_for_server_legs() {
-    let key = "server_leg = { receive_window = \"2 KiB\" }\n";
-    assert_eq!(
-        error(&format!("{LISTENER}{key}")),
-        "midspan.toml:5:16: receive_window lies between 64 KiB and 64 MiB, not 2 KiB"
-    );
-    assert_eq!(
-        error(&format!("{LISTENER}{}", key.replace("server", "client"))),
-        "midspan.toml:5:16: `receive_window` is for server_leg only"
-    );
+    let wrong = format!("{LISTENER}server_leg = {{ receive_window = \"2 KiB\" }}\n");
+    assert!(error(&wrong).contains("between 64 KiB and 64 MiB, not 2 KiB"));
+    let wrong = wrong.replace("server_leg", "client_leg");
+    assert!(error(&wrong).contains("`receive_window` is for server_leg only"));
 }
 
 #[test]

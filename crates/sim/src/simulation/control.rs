@@ -169,7 +169,10 @@ impl<O: Observer> Simulation<O> {
             sender.read_windows_with(start.window_scale);
         }
         if let Some(opened) = opened {
-            self.receivers[*inbound as usize].open_window(opened.bytes());
+            let receiver = &mut self.receivers[*inbound as usize];
+            receiver.open_window(opened.bytes());
+            let window = receiver.window_edge();
+            self.senders[*inbound as usize].offer_first_window(window);
         }
         if let Some(flight) = start.first_flight {
             relay.spread(flight);
@@ -212,6 +215,10 @@ impl<O: Observer> Simulation<O> {
             if let Some(relay) = self.legs[answer].feeder {
                 let round_trip = self.senders[request].round_trip_time();
                 self.relays[relay as usize].1.set_round_trip(round_trip);
+            }
+            if self.legs[answer].onward.is_some() {
+                let round_trip = self.senders[request].round_trip_time();
+                self.receivers[answer].set_round_trip(round_trip);
             }
         }
     }

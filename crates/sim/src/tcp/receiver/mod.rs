@@ -102,6 +102,11 @@ impl Receiver {
         }
     }
 
+    /// The round trip, as another flow of the same connection has measured it.
+    pub fn set_round_trip(&mut self, round_trip: Option<TimeSpan>) {
+        self.round_trip = self.round_trip.or(round_trip);
+    }
+
     /// A segment of the sender arrives.
     #[inline]
     pub fn handle_segment(&mut self, now: Time, segment: &Data) {

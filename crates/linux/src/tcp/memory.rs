@@ -137,7 +137,7 @@ mod tests {
     use socket2::{Domain, Socket, Type};
 
     #[test]
-    fn a_window_is_open_and_the_kernel_goes_on_tuning() {
+    fn an_open_window_is_still_tuned_by_the_kernel() {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         let before = memory(&socket).unwrap().receive_limit.bytes();
         let window = ByteSize::from_bytes(100_000);

@@ -195,6 +195,8 @@ fn receive_window(configuration: &Configuration, tried: &Result<u64, String>) ->
     if wanted.is_none() && !is_automatic {
         return None;
     }
+    // The kernel offers whole segments. Less than a KiB does not matter here.
+    let whole = |bytes: u64| ByteSize::from_bytes(bytes >> 10 << 10);
     let kernels = "downloads begin with the kernel's window of 64 KB";
     Some(match (tried, wanted) {
         (Ok(open), Some(wanted)) if *open < KERNELS_WINDOW => Finding::warning(
@@ -205,10 +207,7 @@ fn receive_window(configuration: &Configuration, tried: &Result<u64, String>) ->
         (Ok(open), Some(wanted)) if *open < wanted.min(server_windows::MOST).bytes() / 10 * 9 => {
             Finding::warning(
                 check,
-                format!(
-                    "{} instead of receive_window = \"{wanted}\"",
-                    ByteSize::from_bytes(*open)
-                ),
+                format!("{} instead of receive_window = \"{wanted}\"", whole(*open)),
                 format!(
                     "sysctl -w net.core.rmem_max={}, or run as root",
                     wanted.bytes()
@@ -220,10 +219,7 @@ fn receive_window(configuration: &Configuration, tried: &Result<u64, String>) ->
         }
         (Ok(open), _) => Finding::ok(
             check,
-            format!(
-                "up to {} from the first ACK on",
-                ByteSize::from_bytes(*open)
-            ),
+            format!("up to {} from the first ACK on", whole(*open)),
         ),
         (Err(reason), _) => Finding::ok(check, format!("not tried: {reason}; {kernels}")),
     })

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use midspan_gateway::interception::Marks;
-
 use midspan_policy::learned_start::SERVER_WINDOWS;
 
 use crate::configuration::{Configuration, Listener};
@@ -60,11 +59,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_get_what_clients_and_reloads_leave() {
-        let granted = |count: usize, more: &str| {
+    fn servers_get_the_marks_that_clients_and_reloads_leave() {
+        let of = |count: usize, more: &str| {
             let listener = |number| {
                 format!(
-                    "[[listener]]\nname = \"{number}\"\nmode = \"transparent\"\n\
+                    "[[listener]]\nname = \"l{number}\"\nmode = \"transparent\"\n\
                      interfaces = [\"eth1\"]\n{more}"
                 )
             };
@@ -76,12 +75,12 @@ mod tests {
             (clients, servers.into_iter().collect::<Vec<_>>())
         };
         let auto = "policy = \"auto\"\n";
-        assert_eq!(granted(1, auto), (6, vec![40, 320]));
-        assert_eq!(granted(2, auto), (6, vec![40]));
-        assert_eq!(granted(5, auto), (6, vec![]));
-        assert_eq!(granted(1, ""), (0, vec![]));
+        assert_eq!(of(1, auto), (6, vec![40, 320]));
+        assert_eq!(of(2, auto), (6, vec![40]));
+        assert_eq!(of(5, auto), (6, vec![]));
+        assert_eq!(of(1, ""), (0, vec![]));
         let fixed = format!("{auto}server_leg = {{ initial_window = 100 }}\n");
-        assert_eq!(granted(1, &fixed), (6, vec![]));
+        assert_eq!(of(1, &fixed), (6, vec![]));
     }
 
     #[test]

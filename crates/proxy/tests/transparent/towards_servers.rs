@@ -39,7 +39,12 @@ fn transfer(
     let near = bounded(network.connect(server, PORT).unwrap());
     let port = near.local_addr().unwrap().port();
     let (far, _): (TcpStream, _) = accept(listener);
-    let leg = output(&network.gateway, "ss", &["-Htin", "dst", server]);
+    let host = match server.contains(':') {
+        true => format!("[{server}]"),
+        false => server.to_owned(),
+    };
+    let legs = ["-Htin", "state", "established", "dst", host.as_str()];
+    let leg = output(&network.gateway, "ss", &legs);
     match is_upload {
         true => carries(near, far, count),
         false => carries(far, near, count),

@@ -65,6 +65,21 @@ fn a_key_of_client_legs_is_refused_in_a_server_leg() {
 }
 
 #[test]
+fn a_receive_window_is_for_server_legs_without_a_fixed_buffer() {
+    assert_message(
+        "client_leg = { initial_window = 10 }",
+        "client_leg = { receive_window = \"auto\" }",
+        "p.toml:6:16: `receive_window` is for server_leg only",
+    );
+    assert_message(
+        "client_leg = { initial_window = 10 }",
+        "server_leg = { receive_window = \"1 MiB\", receive_buffer = \"1 MiB\" }",
+        "p.toml:6:16: a fixed receive_buffer is open from the first ACK on: remove \
+         receive_window, or receive_buffer",
+    );
+}
+
+#[test]
 fn the_good_file_is_good() {
     let path = Path::read(&Source::new("folder/p.toml", GOOD)).unwrap();
     assert_eq!(path.name, "p");

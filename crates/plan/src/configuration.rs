@@ -81,6 +81,7 @@ fn join(one: LegSettings, other: &LegSettings) -> LegSettings {
             by @ PacingBy::Input => by,
         },
         sending_ahead: one.sending_ahead.or(other.sending_ahead),
+        receive_window: one.receive_window.or(other.receive_window),
         keepalive: one.keepalive.or(other.keepalive),
         user_timeout: one.user_timeout.or(other.user_timeout),
     }

@@ -6,6 +6,7 @@ use crate::learned_start::LearnedPaths;
 use crate::leave_alone::{AsymmetricRoutes, Gains};
 use crate::long_legs::LongLegs;
 use crate::network_load::NetworkLoads;
+use crate::server_windows::ServerWindows;
 use crate::shared_path::SharedPaths;
 
 /// The measurements that the sessions of a proxy leave for later sessions, whatever policies they
@@ -20,6 +21,8 @@ pub struct Knowledge {
     pub long_legs: LongLegs,
     /// The data that running sessions have in flight over long legs.
     pub loads: NetworkLoads,
+    /// The networks of servers that fill the kernel's first receive windows.
+    pub server_windows: ServerWindows,
     /// The measured gain of splitting, and the routes on which it gains nothing.
     pub gains: Gains,
     /// The rates of running sessions that share a bottleneck.
@@ -41,6 +44,8 @@ pub struct Forgotten {
     pub gains: usize,
     /// Clients to which data was sent ahead of their window, and networks of clients behind long legs.
     pub sending_ahead: usize,
+    /// Networks of servers towards which receive windows are opened.
+    pub server_windows: usize,
 }
 
 impl Forgotten {
@@ -53,6 +58,7 @@ impl Forgotten {
             self.asymmetric_routes,
             self.gains,
             self.sending_ahead,
+            self.server_windows,
         ];
         all.iter().any(|count| *count >= most)
     }
@@ -67,6 +73,7 @@ impl Knowledge {
             ahead: AheadHistories::part_of(parts),
             long_legs: LongLegs::part_of(parts),
             loads: NetworkLoads::part_of(parts),
+            server_windows: ServerWindows::part_of(parts),
             gains: Gains::part_of(parts),
             shared: SharedPaths::part_of(parts),
             routes: AsymmetricRoutes::part_of(parts),
@@ -84,6 +91,7 @@ impl Knowledge {
             asymmetric_routes: self.routes.forget_some(hosts, most),
             gains: self.gains.forget(hosts, most),
             sending_ahead: self.ahead.forget(hosts, most) + self.long_legs.forget(hosts, most),
+            server_windows: self.server_windows.forget(hosts, most),
         }
     }
 }

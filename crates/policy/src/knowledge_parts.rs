@@ -74,6 +74,12 @@ impl PartKey {
         Self::of(&site_prefix(client))
     }
 
+    /// For [`Knowledge::server_windows`]: the servers of this server's network.
+    #[must_use]
+    pub fn server_windows(server: IpAddr) -> Self {
+        Self::of(&site_prefix(server))
+    }
+
     /// For [`Knowledge::gains`]: the route of this connection. A client with very many routes, such
     /// as a NAT, has them in all parts.
     #[must_use]

@@ -21,7 +21,9 @@ use crate::reading_holds::reading_holds;
 use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
-pub use crate::initial_window::{DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, windows};
+pub use crate::initial_window::{
+    DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, SERVER_WINDOWS, windows,
+};
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.
 pub const SEGMENT: u32 = 1448;

@@ -11,7 +11,7 @@
 //! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions; perhaps [bounded](bounded_start) by the relay |
 //! | [`AutomaticAhead`] | before the first byte towards a client behind a long leg, then while data flows | how far data is sent ahead of its window |
 //! | [`NarrowLeg`] | before the first byte towards a client with a known access link, or behind a long leg; then while data flows | oversized segments, sending ahead |
-//! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers |
+//! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers; towards servers also the initial window and the receive window |
 //! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
 //! | [`Bounding`] | while memory is short | buffers of one direction |
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
@@ -37,6 +37,7 @@ mod ack_train;
 mod acknowledgement;
 mod admission;
 pub mod ahead_history;
+pub mod arrivals;
 pub mod automatic_ahead;
 pub mod bounded_start;
 pub mod buffers;
@@ -70,6 +71,7 @@ mod recent_maximum;
 mod sample;
 mod sampling_pace;
 pub mod sending_ahead;
+pub mod server_windows;
 mod settings;
 pub mod shared_path;
 mod start;
@@ -89,7 +91,7 @@ pub use knowledge_parts::{KnowledgeParts, Part, PartKey};
 pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
 pub use sampling_pace::SamplingPace;
-pub use settings::{AheadBy, Buffer, LegSettings, Pacing, PacingBy};
+pub use settings::{AheadBy, Buffer, LegSettings, Pacing, PacingBy, ReceiveWindow};
 pub use start::{LegStart, Start};
 
 use std::net::IpAddr;
@@ -126,7 +128,8 @@ impl Leg {
 ///
 /// Order of calls for a session: [`passage`](Policy::passage) where its SYN is seen;
 /// [`admit`](Policy::admit) once; if it returns [`Admission::Intercept`],
-/// [`window`](Policy::window) where there are windows to choose from, [`start`](Policy::start) once;
+/// [`window`](Policy::window) where there are windows to choose from, [`start`](Policy::start) once, or
+/// its two parts [`server_start`](Policy::server_start) and [`client_start`](Policy::client_start);
 /// then [`sample`](Policy::sample) at each [`sampling_interval`](Policy::sampling_interval) while
 /// data flows; and [`end`](Policy::end) once. One session may have its SYN decided by one instance
 /// and the rest by another.
@@ -181,6 +184,30 @@ pub trait Policy {
         window: Option<LearnedStart>,
         known: &mut dyn KnowledgeParts,
     ) -> Start;
+
+    /// As [`start`](Policy::start), for the leg towards the client, if the one towards the server has
+    /// been opened before.
+    fn client_start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut dyn KnowledgeParts,
+    ) -> LegStart {
+        self.start(now, request, window, known).client
+    }
+
+    /// As [`start`](Policy::start), for the leg towards the server, before it connects.
+    /// The leg may begin with one of these initial `windows` (in segments).
+    fn server_start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        _windows: &[u32],
+        known: &mut dyn KnowledgeParts,
+    ) -> LegStart {
+        self.start(now, request, None, known).server
+    }
 
     /// Called when the client's leg exists and nothing has been sent on it: decides whether data may
     /// be sent ahead of the client's window although no profile sets this. `None`: never.

@@ -160,6 +160,13 @@ impl MemoryShare {
             && self.reserved.saturating_add(bytes) <= self.sixteenths(14)
     }
 
+    /// Whether memory would not become short if a new connection offered a receive window of `bytes` of
+    /// data. The kernel counts a buffer twice as large, and the direction may come to reserve twice that.
+    #[must_use]
+    pub fn has_room_for_window(&self, bytes: u64) -> bool {
+        self.fits(0, bytes.saturating_mul(4), 4)
+    }
+
     /// Limit of each buffer of an idle direction. It is a power of two, so that it seldom changes
     /// with the number of sessions.
     #[must_use]

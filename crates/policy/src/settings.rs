@@ -75,6 +75,41 @@ pub enum AheadBy {
     Auto,
 }
 
+/// The receive window that is open towards a server from the first ACK on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReceiveWindow {
+    /// The kernel's: 64 KB ("off").
+    Off,
+    /// As large as earlier transfers from the server's network have shown to gain ("auto").
+    Auto,
+    /// This many bytes of data.
+    Fixed(ByteSize),
+}
+
+impl<'de> Deserialize<'de> for ReceiveWindow {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.as_str() {
+            "off" => Ok(Self::Off),
+            "auto" => Ok(Self::Auto),
+            _ => text
+                .parse()
+                .map(Self::Fixed)
+                .map_err(|error| de::Error::custom(format!("{error}, \"auto\" or \"off\""))),
+        }
+    }
+}
+
+impl Serialize for ReceiveWindow {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Off => serializer.serialize_str("off"),
+            Self::Auto => serializer.serialize_str("auto"),
+            Self::Fixed(size) => size.serialize(serializer),
+        }
+    }
+}
+
 /// The configured settings of one leg. A setting that is left out has the kernel's default.
 #[derive(Debug, Clone, PartialEq, Eq, Default, DeriveDeserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
@@ -103,6 +138,10 @@ pub struct LegSettings {
     /// effect on legs towards servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sending_ahead: Option<AheadBy>,
+    /// The receive window that is open from the first ACK on; `None` leaves it to the listener's policy. No
+    /// effect on legs towards clients.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub receive_window: Option<ReceiveWindow>,
     /// Idle time after which the peer is probed (`TCP_KEEPIDLE`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keepalive: Option<TimeSpan>,
@@ -110,4 +149,64 @@ pub struct LegSettings {
     /// (`TCP_USER_TIMEOUT`, RFC 5482).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_timeout: Option<TimeSpan>,
+}
+
+/// Least and largest receive window that an operator may write.
+const RECEIVE_WINDOW_RANGE: [ByteSize; 2] = [
+    ByteSize::from_bytes(64 << 10),
+    ByteSize::from_bytes(64 << 20),
+];
+
+impl LegSettings {
+    /// Checks the receive window.
+    ///
+    /// # Errors
+    /// A size out of range, or next to a fixed receive buffer. The text is for the operator.
+    pub fn check_receive_window(&self) -> Result<(), String> {
+        match (self.receive_window, self.receive_buffer) {
+            (Some(ReceiveWindow::Auto | ReceiveWindow::Fixed(_)), Buffer::Fixed(_)) => Err(
+                "a fixed receive_buffer is open from the first ACK on: remove receive_window, or \
+                 receive_buffer"
+                    .to_owned(),
+            ),
+            (Some(ReceiveWindow::Fixed(size)), _) => {
+                let [low, high] = RECEIVE_WINDOW_RANGE;
+                match (low..=high).contains(&size) {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "receive_window lies between {low} and {high}, not {size}"
+                    )),
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(window: Option<ReceiveWindow>, buffer: Buffer) -> Result<(), String> {
+        let settings = LegSettings {
+            receive_window: window,
+            receive_buffer: buffer,
+            ..LegSettings::default()
+        };
+        settings.check_receive_window()
+    }
+
+    #[test]
+    fn a_receive_window_is_within_bounds_and_not_beside_a_fixed_buffer() {
+        let of = |bytes| Some(ReceiveWindow::Fixed(ByteSize::from_bytes(bytes)));
+        let fixed = Buffer::Fixed(ByteSize::from_bytes(1 << 20));
+        assert_eq!(check(of(64 << 10), Buffer::Auto), Ok(()));
+        assert_eq!(check(of(64 << 20), Buffer::Auto), Ok(()));
+        assert!(check(of((64 << 10) - 1), Buffer::Auto).is_err());
+        assert!(check(of((64 << 20) + 1), Buffer::Auto).is_err());
+        assert!(check(of(1 << 20), fixed).is_err());
+        assert!(check(Some(ReceiveWindow::Auto), fixed).is_err());
+        assert_eq!(check(Some(ReceiveWindow::Off), fixed), Ok(()));
+        assert_eq!(check(None, fixed), Ok(()));
+    }
 }

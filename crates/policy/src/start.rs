@@ -4,7 +4,7 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use crate::congestion::{AUTOMATIC, CUBIC};
 use crate::oversized_segments::OversizedStart;
-use crate::{Buffer, FirstFlight, LegSettings, PacingBy};
+use crate::{Buffer, FirstFlight, LegSettings, PacingBy, ReceiveWindow};
 
 /// How both legs of a session are set up.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,6 +24,11 @@ pub struct LegStart {
     pub send_buffer: Buffer,
     /// Receive buffer.
     pub receive_buffer: Buffer,
+    /// Receive window, in bytes of data, that is open from the first ACK on. The kernel continues to tune
+    /// the buffer.
+    pub receive_window: Option<ByteSize>,
+    /// Initial window in segments, where the policy chooses one of several.
+    pub initial_window: Option<u32>,
     /// Limit of unsent data in the send buffer.
     pub notsent_lowat: Option<ByteSize>,
     /// Upper bound of the sending rate.
@@ -59,6 +64,11 @@ impl From<&LegSettings> for LegStart {
                 buffer => buffer,
             },
             receive_buffer: settings.receive_buffer,
+            receive_window: match settings.receive_window {
+                Some(ReceiveWindow::Fixed(size)) => Some(size),
+                Some(ReceiveWindow::Auto | ReceiveWindow::Off) | None => None,
+            },
+            initial_window: None,
             notsent_lowat: settings.notsent_lowat,
             pacing_rate: settings.pacing_rate,
             pacing_by: settings.pacing_by,

@@ -207,6 +207,7 @@ mod tests {
             },
             marks: ListenerMarks {
                 server: Some(0x0200_0000),
+                server_windows: vec![(40, 0x0300_0000)],
                 ..ListenerMarks::default()
             },
             learned_windows: vec![20, 40],

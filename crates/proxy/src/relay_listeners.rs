@@ -85,8 +85,9 @@ impl RunningListeners {
         if !self.relay.wait_for_updates(UPDATE_LIMIT) {
             warn!("a thread of the relay is late to hear of the new listeners");
         }
+        let offered = self.relay.offered();
         if let Some(gate) = self.gate.as_ref().filter(|_| had_gate && is_transparent)
-            && !gate.change_listeners(|| GateListener::all(&all))
+            && !gate.change_listeners(|| GateListener::all(&all, offered))
         {
             warn!("the gate is late to hear of the new listeners");
         }
@@ -151,7 +152,7 @@ fn start_gate(
     let mut sockets = sockets.into_iter();
     let four = sockets.next().ok_or(Error::OutOfTurn)?;
     let raw = [Some(four), sockets.next()];
-    let listeners = || GateListener::all(listeners);
+    let listeners = || GateListener::all(listeners, relay.offered());
     Gate::start(&settings, listeners, relay, raw).map_err(|source| {
         tracing::error!(
             "cannot open queue {}: is it in use? (interception.queue)",

@@ -8,9 +8,9 @@ use midspan_linux::capability::{self, Capability};
 use midspan_linux::process_use::ProcessFiles;
 use midspan_linux::sandbox::{self, Landlock};
 use midspan_linux::tcp;
-use midspan_policy::Offered;
 use midspan_policy::congestion::BBR;
 use midspan_policy::hosts::Hosts;
+use midspan_policy::{Offered, server_windows};
 use midspan_relay::access::Network;
 use midspan_relay::kick::{Kick, Target};
 use midspan_relay::machine::{self, Machine};
@@ -388,6 +388,8 @@ fn offered() -> Offered {
     let names = tcp::available_congestion_controls().unwrap_or_default();
     Offered {
         bbr: names.iter().any(|name| name == BBR),
+        // Where this cannot be found out, no window is opened.
+        receive_window: tcp::largest_open_window(server_windows::MOST).unwrap_or_default(),
     }
 }
 

@@ -154,7 +154,7 @@ fn an_unknown_key_is_located_and_the_nearest_named() {
         )),
         "midspan.toml:5:16: unknown key `congestion` (known: congestion_control, \
          initial_window, send_buffer, receive_buffer, notsent_lowat, pacing_rate, pacing, \
-         pacing_by, sending_ahead, keepalive, user_timeout)"
+         pacing_by, sending_ahead, receive_window, keepalive, user_timeout)"
     );
 }
 
@@ -212,6 +212,14 @@ fn policy_auto_leaves_to_it_what_the_legs_leave_open() {
         error(&off.replace("client_leg", "server_leg")),
         "midspan.toml:6:16: `sending_ahead` is for client_leg only"
     );
+}
+
+#[test]
+fn receive_windows_are_for_server_legs() {
+    let wrong = format!("{LISTENER}server_leg = {{ receive_window = \"2 KiB\" }}\n");
+    assert!(error(&wrong).contains("between 64 KiB and 64 MiB, not 2 KiB"));
+    let wrong = wrong.replace("server_leg", "client_leg");
+    assert!(error(&wrong).contains("`receive_window` is for server_leg only"));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 
 use midspan_policy::learned_start::LearnedStart;
-use midspan_policy::{Handshake, Request};
+use midspan_policy::{FirstFlight, Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 
 use super::limits::Seat;
@@ -32,6 +32,8 @@ pub struct Arrival {
     pub seat: Option<Seat>,
     /// How the client leg begins, if the gate has selected one of several initial windows.
     pub start: Option<LearnedStart>,
+    /// How the first flight to the server is spread, if the gate has opened the server leg.
+    pub server_flight: Option<FirstFlight>,
 }
 
 impl Arrival {
@@ -46,6 +48,7 @@ impl Arrival {
             is_bypassed: false,
             seat: None,
             start: None,
+            server_flight: None,
         }
     }
 }

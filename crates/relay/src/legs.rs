@@ -76,7 +76,8 @@ pub fn connect_as_client(
     set_common_options(&socket).map_err(errno)?;
     tcp::set_transparent(&socket, request.server).map_err(errno)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
-    let mark = listener.marks.server.unwrap_or_default();
+    let mark = listener.marks.of_server_leg(start.initial_window);
+    let mark = mark.unwrap_or_default();
     tcp::set_mark(&socket, host_mark | mark).map_err(errno)?;
     let option_errors = u64::from(listener.set_up_leg(&socket, start, class).is_err());
     system::bind(&socket, request.client)?;

@@ -295,6 +295,12 @@ impl Relay {
         })
     }
 
+    /// The features of this machine, as the settings of the relay have them.
+    #[must_use]
+    pub const fn offered(&self) -> Offered {
+        self.offered
+    }
+
     /// Starts a relay whose sessions are decided on by `policy`, which is called once for each
     /// listener and thread.
     ///

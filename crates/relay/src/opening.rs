@@ -284,7 +284,7 @@ impl Acceptor {
             }
         }
         self.in_hand = Some(arrival.request);
-        let acceptance = self.connect((client, class), arrival, source, now);
+        let acceptance = self.connect((client, class), arrival, source, now, limits);
         self.in_hand = None;
         acceptance
     }
@@ -307,11 +307,26 @@ impl Acceptor {
         arrival: Arrival,
         source: ServerLegSource,
         now: Time,
+        limits: &Limits,
     ) -> Acceptance {
         let request = arrival.request;
-        let start = match arrival.is_bypassed {
-            false => self.start(now, &request, arrival.start),
-            true => Start::default(),
+        let start = match (arrival.is_bypassed, &source) {
+            (true, _) => Start::default(),
+            // The gate has set the server leg up.
+            (false, ServerLegSource::Connecting(_)) => Start {
+                client: self.start_client(now, &request, arrival.start),
+                server: LegStart {
+                    first_flight: arrival.server_flight,
+                    ..LegStart::from(&self.listener.session.server)
+                },
+            },
+            (false, ServerLegSource::OwnAddress | ServerLegSource::ClientAddress) => {
+                let window = arrival.start;
+                let policy = &mut self.policy;
+                let mut start = policy.start(now, &request, window, &mut self.knowledge);
+                limits.bound_window(&mut start.server);
+                start
+            }
         };
         let [client_pacing, server_pacing] = [&start.client, &start.server].map(InputStart::from);
         let mut option_errors = self.set_up_client(&client, start.client, class);
@@ -350,8 +365,14 @@ impl Acceptor {
         }
     }
 
-    fn start(&mut self, now: Time, request: &Request, window: Option<LearnedStart>) -> Start {
-        self.policy.start(now, request, window, &mut self.knowledge)
+    fn start_client(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+    ) -> LegStart {
+        let known = &mut self.knowledge;
+        self.policy.client_start(now, request, window, known)
     }
 
     /// A server leg that is being connected, or is connected. `start` is what it is set to if it is
@@ -427,7 +448,7 @@ impl Acceptor {
                 connect_timeout, ..
             } => connect_timeout,
         };
-        let start = self.start(now, request, None).client;
+        let start = self.start_client(now, request, None);
         // Its class was set when it was accepted.
         Some(Admitted {
             connect_timeout,
@@ -449,8 +470,11 @@ impl Acceptor {
         now: Time,
         request: &Request,
         class: Dscp,
+        limits: &Limits,
     ) -> rustix::io::Result<Connecting> {
-        let start = self.start(now, request, None).server;
+        let known = &mut self.knowledge;
+        let mut start = self.policy.server_start(now, request, &[], known);
+        limits.bound_window(&mut start);
         self.connect_server(ServerLegSource::OwnAddress, *request, start, class)
     }
 

@@ -91,7 +91,7 @@ struct Opening {
 #[derive(Debug)]
 enum State {
     Held,
-    Released(Released, Instant),
+    Released(Box<Released>, Instant),
 }
 
 impl Openings {
@@ -161,6 +161,8 @@ impl Openings {
 
     /// The SYN is about to be sent to the listener.
     pub fn release(&self, connection: Request, released: Released, now: Instant) {
+        // Before other threads have to wait.
+        let released = Box::new(released);
         let mut table = self.lock();
         if let Some(opening) = table.connections.get_mut(&connection) {
             opening.state = State::Released(released, now);
@@ -176,7 +178,7 @@ impl Openings {
             // The table has a newer attempt than the accepted one.
             State::Held => None,
             State::Released(..) => match table.remove(connection, (now, true))?.state {
-                State::Released(released, _) => Some(released),
+                State::Released(released, _) => Some(*released),
                 State::Held => None,
             },
         }

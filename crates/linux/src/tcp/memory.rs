@@ -107,6 +107,20 @@ pub fn unlock_receive_queue(socket: impl AsFd) -> io::Result<()> {
     raw::set_option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &lock.to_ne_bytes())
 }
 
+/// Lets a socket that has not connected yet offer a receive window of `window` bytes of data from its first
+/// ACK on (since Linux 6.10), or as much as `net.core.rmem_max` allows without `CAP_NET_ADMIN` of the
+/// initial user namespace. The kernel continues to tune the buffer.
+///
+/// # Errors
+/// Those of `setsockopt(2)`; `ENOPROTOOPT` before Linux 5.14, where the buffer then keeps this size.
+pub fn open_receive_window(socket: impl AsFd, window: ByteSize) -> io::Result<()> {
+    let socket = socket.as_fd();
+    // The kernel doubles the size, and offers half of the result.
+    super::set_receive_buffer(socket, window)?;
+    // With a fixed buffer, the window scale would not leave room for a larger window later.
+    unlock_receive_queue(socket)
+}
+
 fn queue_locks(socket: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bits = [0; 4];
     raw::get_option(socket, libc::SOL_SOCKET, SO_BUF_LOCK, &mut bits)?;
@@ -121,6 +135,26 @@ const fn half(limit: ByteSize) -> ByteSize {
 mod tests {
     use super::*;
     use socket2::{Domain, Socket, Type};
+
+    #[test]
+    fn an_open_window_is_still_tuned_by_the_kernel() {
+        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+        let before = memory(&socket).unwrap().receive_limit.bytes();
+        let window = ByteSize::from_bytes(100_000);
+        match open_receive_window(&socket, window) {
+            Ok(()) => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENOPROTOOPT) => {
+                return println!("skipped: this kernel has no SO_BUF_LOCK");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        assert_eq!(
+            memory(&socket).unwrap().receive_limit.bytes(),
+            200_000,
+            "{before} before"
+        );
+        assert_eq!(queue_locks(socket.as_fd()).unwrap(), 0);
+    }
 
     #[test]
     fn limits_are_as_set_and_can_be_given_back_to_the_kernel() {

@@ -11,6 +11,7 @@ mod information;
 mod memory;
 mod options;
 mod raw;
+mod receive_window;
 mod repair;
 mod signature;
 mod transparent;
@@ -18,7 +19,7 @@ mod transparent;
 pub use information::{Information, information};
 pub use memory::{
     SocketMemory, limit_receive_queue, limit_send_queue, lock_queue_limits, memory,
-    unlock_receive_queue,
+    open_receive_window, unlock_receive_queue,
 };
 pub use options::{
     available_congestion_controls, congestion_control, dscp, keepalive, mark, notsent_lowat,
@@ -27,6 +28,7 @@ pub use options::{
     set_reset_on_close, set_save_syn, set_send_buffer, set_user_timeout, slow_start_again,
     try_repair, unacknowledged_bytes, unrestricted_congestion_controls, user_timeout,
 };
+pub use receive_window::largest_open_window;
 pub use repair::{
     Agreed, LARGEST_WINDOW_SCALE, Repair, agreed, path_mtu, repair, route_again, set_cork,
     set_fragmenting, set_no_delay,

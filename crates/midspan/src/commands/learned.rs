@@ -112,12 +112,13 @@ fn of_hosts(rows: Vec<LeftAloneRow>, prefix: Option<IpNet>) -> Vec<LeftAloneRow>
 fn forgotten(counts: &ForgottenCounts) -> String {
     format!(
         "forgotten: paths {}, cold starts {}, asymmetric routes {}, gains of routes {}, sending ahead {}, \
-         verdicts {}, routes left alone {}",
+         server windows {}, verdicts {}, routes left alone {}",
         counts.paths,
         counts.cold_starts,
         counts.asymmetric_routes,
         counts.gains,
         counts.sending_ahead,
+        counts.server_windows,
         counts.verdicts,
         counts.left_alone,
     )

@@ -131,6 +131,13 @@ fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located
         let message = "`sending_ahead` is for client_leg only";
         return Err(Located::new(check.source, place, message));
     }
+    if let Some(leg) = &table.client_leg
+        && leg.get_ref().receive_window.is_some()
+    {
+        let place = check.source.key_span(leg.span(), "receive_window");
+        let message = "`receive_window` is for server_leg only";
+        return Err(Located::new(check.source, place, message));
+    }
     Ok(ProxySettings {
         policy: table.policy,
         client_leg: table.policy.leg(leg(check, &table.client_leg)?),
@@ -171,6 +178,10 @@ fn leg(check: &Check<'_>, given: &Given<LegSettings>) -> Result<LegSettings, Loc
                 check.within("a buffer", &Spanned::new(place, size), BUFFER)
             })?;
         }
+    }
+    if let Err(message) = settings.check_receive_window() {
+        let place = check.source.key_span(table, "receive_window");
+        return Err(Located::new(check.source, place, message));
     }
     Ok(settings.clone())
 }

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ahead_history::AheadRecord;
+use crate::arrivals::Arrived;
 use crate::learned_start::windows;
 use crate::leave_alone::{AsymmetricRoutes, Passage};
 use crate::oversized_segments::{Verdict, Verdicts};
@@ -79,6 +80,13 @@ fn knowledge() -> Knowledge {
             TimeSpan::from_seconds(2),
         );
     }
+    let arrived = Arrived {
+        rate: BitRate::from_bits_per_second(8_000_000).unwrap(),
+        round_trip: TimeSpan::from_milliseconds(600),
+        is_limited: true,
+    };
+    let server = "203.0.113.9".parse().unwrap();
+    known.server_windows.note(seconds(10), server, &arrived);
     let new = "192.0.2.200".parse().unwrap();
     known.paths.start(seconds(9), new, 1448, &windows(320));
     known.paths.note(seconds(10), new, &lossy(), false);
@@ -157,6 +165,7 @@ fn what_is_forgotten_does_not_count_for_the_next_connection() {
         asymmetric_routes: 2,
         gains: 2,
         sending_ahead: 2,
+        server_windows: 0,
     };
     assert_eq!(forgotten, expected);
     let none = known.forget(&hosts("192.0.2.0/24"), 100);
@@ -180,6 +189,10 @@ fn what_is_forgotten_does_not_count_for_the_next_connection() {
         Passage::Intercept
     );
     assert_eq!(known.routes.arrive(now, &of("198.51.100.1")), Passage::Pass);
+    let servers = hosts("203.0.113.0/24");
+    assert_eq!(known.forget(&servers, 100).server_windows, 1);
+    let server = "203.0.113.9".parse().unwrap();
+    assert_eq!(known.server_windows.window(now, server), None);
     assert_eq!(known.forget(&Hosts::ALL, 100).paths, 2);
     assert!(known.paths.is_empty() && known.routes.count() == 0);
     // The time for which a proof holds is a setting.

@@ -215,3 +215,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_open_window_does_not_make_memory_short() {
+    let share = |reserved, queue_budget| MemoryShare {
+        budget: 400 * MIB,
+        queue_budget,
+        reserved,
+        aside: 0,
+        sessions: 0,
+        level: u64::MAX,
+    };
+    // A quarter of the budget is 100 MiB, and a window of 8 MiB may come to use 32 MiB.
+    assert!(share(68 * MIB, u64::MAX).has_room_for_window(8 * MIB));
+    assert!(!share(69 * MIB, u64::MAX).has_room_for_window(8 * MIB));
+    assert!(!share(0, 64 * MIB).has_room_for_window(8 * MIB));
+    assert!(!share(0, u64::MAX).has_room_for_window(u64::MAX));
+}

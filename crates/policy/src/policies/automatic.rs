@@ -7,17 +7,19 @@ use std::net::{IpAddr, SocketAddr};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::{Configured, Offered, PolicyName, SessionSettings};
+use crate::arrivals::Arrivals;
 use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
-use crate::learned_start::{EVIDENCE, LearnedStart, SEGMENT};
+use crate::learned_start::{EVIDENCE, LEAST_WINDOW, LearnedStart, SEGMENT};
 use crate::pacing::PacingRate;
 use crate::reading_holds::reading_holds;
 use crate::shared_path::SharedPaths;
 use crate::taken_flight::TakenFlight;
 use crate::{
     Admission, AheadBy, Buffer, Decision, Handshake, KnowledgeParts, Leg, LegDecision, LegSample,
-    LegSettings, Pacing, PacingBy, PartKey, Policy, Request, SessionId, SessionSample, Start,
+    LegSettings, LegStart, Pacing, PacingBy, PartKey, Policy, ReceiveWindow, Request, SessionId,
+    SessionSample, Start,
 };
 
 /// How often a session with data in flight is sampled.
@@ -54,7 +56,19 @@ impl SessionSettings {
     /// Whether the policy chooses any setting of either leg while data flows.
     #[must_use]
     pub fn is_automatic(&self) -> bool {
-        self.client.is_automatic() || self.server.is_automatic() || self.sends_ahead()
+        self.client.is_automatic()
+            || self.server.is_automatic()
+            || self.sends_ahead()
+            || self.opens_windows()
+    }
+
+    /// Whether receive windows towards servers are opened where that gains.
+    #[must_use]
+    pub fn opens_windows(&self) -> bool {
+        match self.server.receive_window {
+            Some(by) => by == ReceiveWindow::Auto,
+            None => self.policy == PolicyName::Auto && self.server.receive_buffer == Buffer::Auto,
+        }
     }
 
     /// Whether data may be sent ahead of the windows of clients, as far as measurements allow.
@@ -73,7 +87,16 @@ pub struct Automatic {
     configured: Configured,
     settings: SessionSettings,
     offered: Offered,
-    sessions: BTreeMap<SessionId, [LegState; 2]>,
+    sessions: BTreeMap<SessionId, SessionState>,
+}
+
+/// The state of one session.
+#[derive(Debug, Clone, Copy)]
+struct SessionState {
+    client: LegState,
+    server: LegState,
+    /// The data that arrives from the server.
+    arrivals: Arrivals,
 }
 
 /// The state of the sending side of one leg; `None` if the setting is configured.
@@ -148,6 +171,33 @@ impl Automatic {
         let loads = &mut known.part(PartKey::shared(client)).loads;
         loads.note(now, client, sample.session, (bytes_in_flight(leg), end));
         Some(loads.is_alone(now, client, Some(sample.session)))
+    }
+
+    /// Applies to one leg what earlier sessions with its peer have left.
+    fn apply_learned(&self, leg: &mut LegStart, settings: &LegSettings, learned: &LearnedStart) {
+        if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
+            leg.congestion_control = Some(BBR.to_owned());
+        }
+        if is_spread_at_start(settings) {
+            leg.first_flight = learned.first_flight();
+        }
+    }
+
+    /// The receive window that is to be open towards this server from the first ACK on.
+    fn receive_window(
+        &self,
+        now: Time,
+        server: IpAddr,
+        known: &mut dyn KnowledgeParts,
+    ) -> Option<ByteSize> {
+        if !self.settings.opens_windows() {
+            return None;
+        }
+        let windows = &known.part(PartKey::server_windows(server)).server_windows;
+        let window = windows.window(now, server)?;
+        let possible = self.offered.receive_window;
+        // Half of the window is what the path carries: less than that gains too little.
+        (possible.bytes() >= window.bytes() / 2).then_some(window.min(possible))
     }
 
     /// Number of sessions that are being watched.
@@ -237,36 +287,54 @@ impl Policy for Automatic {
         window: Option<LearnedStart>,
         known: &mut dyn KnowledgeParts,
     ) -> Start {
-        let mut start = self.configured.start(now, request, window, known);
-        for (leg, settings, address, learned) in [
-            (
-                &mut start.client,
-                &self.settings.client,
-                request.client,
-                window,
-            ),
-            (
-                &mut start.server,
-                &self.settings.server,
-                request.server,
-                None,
-            ),
-        ] {
-            if !settings.is_automatic() {
-                continue;
-            }
-            let learned = learned.unwrap_or_else(|| {
-                let paths = &mut known.part(PartKey::paths(address.ip())).paths;
-                paths.start(now, address.ip(), SEGMENT, &[])
-            });
-            if is_chosen(settings) && learned.is_lossy && self.offered.bbr {
-                leg.congestion_control = Some(BBR.to_owned());
-            }
-            if is_spread_at_start(settings) {
-                leg.first_flight = learned.first_flight();
-            }
+        Start {
+            client: self.client_start(now, request, window, known),
+            server: self.server_start(now, request, &[], known),
         }
-        start
+    }
+
+    fn client_start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        window: Option<LearnedStart>,
+        known: &mut dyn KnowledgeParts,
+    ) -> LegStart {
+        let mut leg = LegStart::from(&self.settings.client);
+        if self.settings.client.is_automatic() {
+            let learned = window.unwrap_or_else(|| {
+                let client = request.client.ip();
+                let paths = &mut known.part(PartKey::paths(client)).paths;
+                paths.start(now, client, SEGMENT, &[])
+            });
+            self.apply_learned(&mut leg, &self.settings.client, &learned);
+        }
+        leg
+    }
+
+    fn server_start(
+        &mut self,
+        now: Time,
+        request: &Request,
+        windows: &[u32],
+        known: &mut dyn KnowledgeParts,
+    ) -> LegStart {
+        let mut leg = LegStart::from(&self.settings.server);
+        let server = request.server.ip();
+        if self.settings.server.is_automatic() {
+            let paths = &mut known.part(PartKey::paths(server)).paths;
+            // Towards an unknown server, a connection begins as any other.
+            let windows = match paths.rate(now, server) {
+                Some(_) => windows,
+                None => &[],
+            };
+            let learned = paths.start(now, server, SEGMENT, windows);
+            leg.initial_window = Some(learned.window).filter(|window| *window > LEAST_WINDOW);
+            self.apply_learned(&mut leg, &self.settings.server, &learned);
+        }
+        let opened = self.receive_window(now, server, known);
+        leg.receive_window = opened.or(leg.receive_window);
+        leg
     }
 
     fn ahead(
@@ -299,8 +367,8 @@ impl Policy for Automatic {
         let ahead_allowed = self.ahead_allowed(now, sample, known);
         let shared = self.shared_rate(now, sample, known);
         let settings = &self.settings;
-        let legs = match self.sessions.entry(sample.session) {
-            Entry::Occupied(legs) => legs.into_mut(),
+        let session = match self.sessions.entry(sample.session) {
+            Entry::Occupied(session) => session.into_mut(),
             Entry::Vacant(new) => {
                 let mut leg = |settings, address: Option<SocketAddr>| {
                     let is_lossy = address.is_some_and(|address| {
@@ -309,13 +377,18 @@ impl Policy for Automatic {
                     });
                     LegState::new(settings, self.offered, is_lossy)
                 };
-                new.insert([
-                    leg(&settings.client, sample.request.map(|it| it.client)),
-                    leg(&settings.server, sample.request.map(|it| it.server)),
-                ])
+                new.insert(SessionState {
+                    client: leg(&settings.client, sample.request.map(|it| it.client)),
+                    server: leg(&settings.server, sample.request.map(|it| it.server)),
+                    arrivals: Arrivals::default(),
+                })
             }
         };
-        let [client, server] = legs;
+        if settings.opens_windows() {
+            let waiting = sample.held_towards_client.bytes() + sample.client.not_sent.bytes();
+            (session.arrivals).handle_sample(now, &sample.server, waiting);
+        }
+        let SessionState { client, server, .. } = session;
         client.shared = shared;
         client.has_shared |= SharedPaths::concern(&sample.client);
         Decision {
@@ -345,12 +418,18 @@ impl Policy for Automatic {
         if self.sends_ahead() {
             note_end_of_ahead(now, sample, known);
         }
-        let Some([client, server]) = self.sessions.remove(&sample.session) else {
+        let Some(session) = self.sessions.remove(&sample.session) else {
             return;
         };
         let Some(request) = sample.request else {
             return;
         };
+        if let Some(arrived) = session.arrivals.result(&sample.server) {
+            let server = request.server.ip();
+            let windows = &mut known.part(PartKey::server_windows(server)).server_windows;
+            windows.note(now, server, &arrived);
+        }
+        let SessionState { client, server, .. } = session;
         let client_address = request.client.ip();
         if client.has_shared {
             let shared = &mut known.part(PartKey::shared(client_address)).shared;
@@ -381,9 +460,9 @@ impl Policy for Automatic {
     }
 
     fn reason(&self, session: SessionId, leg: Leg) -> congestion::Reason {
-        let state = self.sessions.get(&session).map(|legs| match leg {
-            Leg::Client => &legs[0],
-            Leg::Server => &legs[1],
+        let state = self.sessions.get(&session).map(|session| match leg {
+            Leg::Client => &session.client,
+            Leg::Server => &session.server,
         });
         let control = state.and_then(|state| state.congestion);
         control.map_or_else(Default::default, |control| control.choice().reason)

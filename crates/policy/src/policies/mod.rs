@@ -7,7 +7,7 @@ mod configured;
 pub use automatic::Automatic;
 pub use configured::Configured;
 
-use midspan_units::TimeSpan;
+use midspan_units::{ByteSize, TimeSpan};
 use serde::{Deserialize, Serialize};
 
 use crate::{Handshake, LegSettings, Policy};
@@ -49,6 +49,9 @@ impl PolicyName {
 pub struct Offered {
     /// BBR can be used as congestion control.
     pub bbr: bool,
+    /// The largest receive window, in bytes of data, that can be open from the first ACK of a new
+    /// connection. Before Linux 6.10, and where nothing is known of the machine, this is less than 64 KiB.
+    pub receive_window: ByteSize,
 }
 
 /// The policy and the settings of both legs of a session.

@@ -10,8 +10,9 @@ use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::process::{self, RunningProgram};
 use midspan_linux::tcp;
-use midspan_policy::LegStart;
+use midspan_policy::{LegStart, ReceiveWindow, SessionSettings, server_windows};
 use midspan_relay::leg_options::{self, LegError};
+use midspan_units::ByteSize;
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Finding};
@@ -23,12 +24,17 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// `TCP_INFO` of Linux 5.4, which ends with the peer's window.
 const INFORMATION_LENGTH: usize = 232;
 
+/// A kernel that opens no window offers less than this, in bytes.
+const KERNELS_WINDOW: u64 = 1 << 16;
+
 /// The findings of the child process.
 #[derive(Debug, Serialize, Deserialize)]
 struct Tried {
     features: Vec<TriedFeature>,
     information_length: Option<usize>,
     repair: Result<(), String>,
+    /// The largest receive window, in bytes, that is open from the first ACK on.
+    receive_window: Result<u64, String>,
     ipv6: bool,
 }
 
@@ -77,6 +83,9 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
             .and_then(|socket| Some(tcp::information(socket).ok()?.length())),
         repair: socket
             .and_then(tcp::try_repair)
+            .map_err(|error| error.to_string()),
+        receive_window: tcp::largest_open_window(server_windows::MOST)
+            .map(ByteSize::bytes)
             .map_err(|error| error.to_string()),
         ipv6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok(),
     };
@@ -168,7 +177,52 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
         None => Finding::missing("kernel: TCP_INFO", "cannot be read", "another kernel"),
     });
     findings.push(repair(context.configuration, tried.repair));
+    findings.extend(receive_window(context.configuration, &tried.receive_window));
     findings
+}
+
+/// The receive window towards servers, if a listener offers more than the kernel does by itself. Without
+/// it, downloads begin with the window of the kernel.
+fn receive_window(configuration: &Configuration, tried: &Result<u64, String>) -> Option<Finding> {
+    let check = "kernel: receive window";
+    let sessions = || configuration.listeners.iter().map(|of| &of.relay.session);
+    let written = sessions().filter_map(|session| match session.server.receive_window {
+        Some(ReceiveWindow::Fixed(size)) => Some(size),
+        Some(ReceiveWindow::Auto | ReceiveWindow::Off) | None => None,
+    });
+    let wanted = written.max();
+    let is_automatic = sessions().any(SessionSettings::opens_windows);
+    if wanted.is_none() && !is_automatic {
+        return None;
+    }
+    // The kernel offers whole segments. Less than a KiB does not matter here.
+    let whole = |bytes: u64| ByteSize::from_bytes(bytes >> 10 << 10);
+    let kernels = "downloads begin with the kernel's window of 64 KB";
+    Some(match (tried, wanted) {
+        (Ok(open), Some(wanted)) if *open < KERNELS_WINDOW => Finding::warning(
+            check,
+            format!("receive_window = \"{wanted}\" has no effect: {kernels}"),
+            "a kernel from 6.10",
+        ),
+        (Ok(open), Some(wanted)) if *open < wanted.min(server_windows::MOST).bytes() / 10 * 9 => {
+            Finding::warning(
+                check,
+                format!("{} instead of receive_window = \"{wanted}\"", whole(*open)),
+                format!(
+                    "sysctl -w net.core.rmem_max={}, or run as root",
+                    wanted.bytes()
+                ),
+            )
+        }
+        (Ok(open), None) if *open < KERNELS_WINDOW => {
+            Finding::ok(check, format!("{kernels}, before Linux 6.10"))
+        }
+        (Ok(open), _) => Finding::ok(
+            check,
+            format!("up to {} from the first ACK on", whole(*open)),
+        ),
+        (Err(reason), _) => Finding::ok(check, format!("not tried: {reason}; {kernels}")),
+    })
 }
 
 /// `TCP_REPAIR`, which changes the legs towards the clients of some profiles before their first
@@ -270,6 +324,35 @@ mod tests {
         let found = repair(&configuration, tried);
         assert_eq!(found.mend.is_some(), found.state != State::Ok);
         (found.state, found.found)
+    }
+
+    #[test]
+    fn a_receive_window_is_checked_where_one_is_offered() {
+        let finding = |leg: &str, tried: Result<u64, &str>| {
+            let text = format!(
+                "[[listener]]\nname = \"web\"\nlisten = \"127.0.0.1:1\"\nto = \"192.0.2.1:80\"\n{leg}\n"
+            );
+            let configuration = Configuration::read(&Source::new("test", text)).unwrap();
+            let tried = tried.map_err(str::to_owned);
+            let finding = receive_window(&configuration, &tried)?;
+            assert_eq!(finding.mend.is_some(), finding.state != State::Ok);
+            Some((finding.state, finding.found))
+        };
+        assert_eq!(finding("", Ok(1 << 24)), None);
+        let auto = "policy = \"auto\"";
+        let written = "server_leg = { receive_window = \"3 MiB\" }";
+        for (leg, tried, state, part) in [
+            (auto, Ok(1 << 24), State::Ok, "up to 16 MiB"),
+            (auto, Ok(65_535), State::Ok, "before Linux 6.10"),
+            (auto, Err("Network is unreachable"), State::Ok, "not tried"),
+            (written, Ok(3_100_000), State::Ok, "up to"),
+            (written, Ok(212_992), State::Warning, "instead of"),
+            (written, Ok(65_535), State::Warning, "has no effect"),
+        ] {
+            let (found, text) = finding(leg, tried).unwrap();
+            assert_eq!(found, state, "{text}");
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]

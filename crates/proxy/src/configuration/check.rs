@@ -252,6 +252,8 @@ fn check_leg(source: &Source, leg: &LegSettings, place: &Range<usize>) -> Result
             within(key, size, BUFFER_RANGE).or_else(|message| error(key, message))?;
         }
     }
+    leg.check_receive_window()
+        .or_else(|message| error("receive_window", message))?;
     if let Some(idle) = leg.keepalive {
         within("keepalive", idle, KEEPALIVE_RANGE)
             .or_else(|message| error("keepalive", message))?;

@@ -359,6 +359,13 @@ impl ListenerTable {
             let message = "`sending_ahead` is for client_leg only";
             return Err(Located::new(source, place, message));
         }
+        if let Some(leg) = &self.client_leg
+            && leg.get_ref().receive_window.is_some()
+        {
+            let place = source.key_span(leg.span(), "receive_window");
+            let message = "`receive_window` is for server_leg only";
+            return Err(Located::new(source, place, message));
+        }
         let policy = self.policy;
         let fixed = self.client_leg.as_ref();
         let fixed = fixed.and_then(|leg| leg.get_ref().initial_window);

@@ -2,26 +2,22 @@
 
 use std::collections::BTreeSet;
 
-use midspan_policy::{LegStart, Offered, Policy};
+use midspan_policy::{Offered, Policy};
 use midspan_relay::Listener;
 
 /// A transparent listener, with the policy that decides at the SYN which of its connections are
-/// intercepted, and with which initial window.
+/// intercepted, and how their legs begin.
 pub struct GateListener {
     pub(super) listener: Listener,
     /// The mark of SYNs for it.
     pub(super) mark: u32,
-    /// What server legs start with.
-    pub(super) server: LegStart,
     pub(super) policy: Box<dyn Policy + Send>,
 }
 
 impl GateListener {
-    /// A listener with the policy of its settings.
+    /// A listener with the policy of its settings, on a machine with these features.
     #[must_use]
-    pub fn new(listener: Listener) -> Self {
-        // No decision at the SYN depends on the machine's offer.
-        let offered = Offered::default();
+    pub fn new(listener: Listener, offered: Offered) -> Self {
         let policy = midspan_policy::make(&listener.session, listener.handshake, offered);
         Self::with_policy(listener, policy)
     }
@@ -35,11 +31,6 @@ impl GateListener {
         }
         Self {
             mark: listener.marks.syn.unwrap_or_default(),
-            server: LegStart {
-                // The relay sets it on the legs of sessions that last.
-                keepalive: None,
-                ..LegStart::from(&listener.session.server)
-            },
             policy,
             listener,
         }
@@ -48,12 +39,15 @@ impl GateListener {
     /// The transparent ones among the relay's listeners. Each is there several times, for its
     /// families and initial windows.
     #[must_use]
-    pub fn all<'a>(listeners: impl IntoIterator<Item = &'a Listener>) -> Vec<Self> {
+    pub fn all<'a>(
+        listeners: impl IntoIterator<Item = &'a Listener>,
+        offered: Offered,
+    ) -> Vec<Self> {
         let mut names = BTreeSet::new();
         let transparent = listeners.into_iter().filter(|of| of.is_transparent());
         transparent
             .filter(|of| names.insert(of.name.as_str()))
-            .map(|of| Self::new(of.clone()))
+            .map(|of| Self::new(of.clone(), offered))
             .collect()
     }
 }

@@ -447,14 +447,18 @@ impl Worker {
 
     /// Releases a connection to the relay before its server has answered, and connects to the
     /// server meanwhile.
-    fn open_early(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
+    fn open_early(&mut self, packet: Packet, listener: usize, mut arrival: Arrival) {
         let request = arrival.request;
         let mark = packet.mark & !self.mask;
+        let Some(start) = self.server_start(request, listener) else {
+            return self.leave(packet.id, request);
+        };
+        arrival.server_flight = start.first_flight;
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
         let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
-        match connect_as_client(request, mark, &known.listener, &known.server, class) {
+        match connect_as_client(request, mark, &known.listener, &start, class) {
             Ok(connecting) => {
                 self.release(packet, listener, arrival, connecting.socket);
             }

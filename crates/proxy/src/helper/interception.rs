@@ -9,6 +9,7 @@ use midspan_gateway::interception::{
     self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
 };
 use midspan_linux::raw_packet::RawSocket;
+use midspan_policy::learned_start::SERVER_WINDOWS;
 use midspan_policy::opening_bound::OpeningLimits;
 use midspan_relay::ListenerMarks;
 use midspan_relay::profile::{self, SegmentMarks};
@@ -35,6 +36,9 @@ pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRout
             .into_iter()
             .map(|window| (CLIENT_LEG, window.into())),
     );
+    let to_servers = learned_windows::granted_to_servers(configuration, windows.len());
+    let to_servers = to_servers.into_iter();
+    windows.extend(to_servers.map(|window| (SERVER_LEG, window.into())));
     windows
 }
 
@@ -137,6 +141,15 @@ impl<'a> Marking<'a> {
             Mode::Transparent(_) => (self.window(SERVER_LEG, window))
                 .or(self.marks.as_ref().map(|marks| marks.server_leg)),
         }
+    }
+
+    /// The initial windows that the gate may choose towards the servers of a listener, with their marks.
+    fn server_windows(&self, listener: &Listener) -> Vec<(u32, u32)> {
+        if !learned_windows::learns_of_servers(listener) {
+            return Vec::new();
+        }
+        let mark = |window| Some((window, self.window(SERVER_LEG, Some(window))?));
+        SERVER_WINDOWS.into_iter().filter_map(mark).collect()
     }
 
     /// The mark of the fragmenter's packets.
@@ -242,6 +255,7 @@ impl<'a> Marking<'a> {
                     None => self.client_leg(listener),
                 },
                 server: self.server_leg(listener),
+                server_windows: self.server_windows(listener),
                 syn: self.syn(listener),
                 segments: self.segment_marks(listener),
             },

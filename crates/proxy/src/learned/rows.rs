@@ -178,6 +178,9 @@ pub struct ForgottenCounts {
     /// Clients to which data was sent ahead of their window, and networks of clients behind long legs.
     #[serde(default)]
     pub sending_ahead: u64,
+    /// Networks of servers towards which receive windows are opened.
+    #[serde(default)]
+    pub server_windows: u64,
     /// Verdicts about clients.
     pub verdicts: u64,
     /// Routes that were left alone.
@@ -191,5 +194,6 @@ impl ForgottenCounts {
         self.asymmetric_routes += some.asymmetric_routes as u64;
         self.gains += some.gains as u64;
         self.sending_ahead += some.sending_ahead as u64;
+        self.server_windows += some.server_windows as u64;
     }
 }

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use etherparse::{NetSlice, SlicedPacket, TcpOptionElement, TransportSlice};
 use midspan_gateway::acknowledgement_queue::AcknowledgementRules;
+use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict, WHOLE};
 use midspan_proxy::command::Request;
 
@@ -34,12 +35,18 @@ struct Seen {
     /// The client's port.
     port: u16,
     data: u64,
+    /// The window field, and the scale of a SYN.
+    window: u64,
+    scale: Option<u8>,
 }
 
 /// An access router that delays packets to the client, and records the packets.
 pub struct DelayedAccess {
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// Whether data is lost towards the client.
     pub loses: Arc<AtomicBool>,
+    /// Whether data is lost towards the server.
+    pub loses_to_server: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -51,9 +58,17 @@ impl DelayedAccess {
 
     /// A router that delays packets to the client by this time.
     pub fn with_delay(network: &Network, by: Duration) -> Self {
-        let access = network.access.as_ref().unwrap();
-        let queue = access.run(|| {
-            for interface in ["inner", "outer"] {
+        Self::on(network.access.as_ref().unwrap(), ["inner", "outer"], by)
+    }
+
+    /// The same between the gateway and the server.
+    pub fn before_server(network: &Network, by: Duration) -> Self {
+        Self::on(&network.router, ["near", "far"], by)
+    }
+
+    fn on(router: &NetworkNamespace, interfaces: [&'static str; 2], by: Duration) -> Self {
+        let queue = router.run(move || {
+            for interface in interfaces {
                 // All TCP packets, of any length.
                 let rules = AcknowledgementRules::new(interface, 1, u32::MAX).unwrap();
                 rules.install().unwrap();
@@ -64,11 +79,14 @@ impl DelayedAccess {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let loses = Arc::new(AtomicBool::new(false));
         let stop = Arc::new(AtomicBool::new(false));
-        let (noted, losing, stopped) = (Arc::clone(&seen), Arc::clone(&loses), Arc::clone(&stop));
+        let loses_to_server = Arc::new(AtomicBool::new(false));
+        let (noted, stopped) = (Arc::clone(&seen), Arc::clone(&stop));
+        let losing = [&loses, &loses_to_server].map(Arc::clone);
         let thread = std::thread::spawn(move || delay(queue, by, &noted, &losing, &stopped));
         Self {
             seen,
             loses,
+            loses_to_server,
             stop,
             thread: Some(thread),
         }
@@ -79,6 +97,17 @@ impl DelayedAccess {
         let seen = self.seen.lock().unwrap();
         let own = (seen.iter()).filter(|packet| packet.port == port && packet.is_towards_client);
         own.map(|packet| packet.data).sum()
+    }
+
+    /// The window in bytes that the client's end of the leg to the server offers with its first packet after
+    /// the SYN.
+    pub fn first_window(&self, port: u16) -> u64 {
+        let seen = self.seen.lock().unwrap();
+        let mut own =
+            (seen.iter()).filter(|packet| packet.port == port && !packet.is_towards_client);
+        let scale = own.next().unwrap().scale.unwrap();
+        let first = own.find(|packet| packet.scale.is_none()).unwrap();
+        first.window << scale
     }
 
     /// Bytes of data to the client's port before the client's first answer.
@@ -103,7 +132,7 @@ fn delay(
     mut queue: PacketQueue,
     by: Duration,
     seen: &Mutex<Vec<Seen>>,
-    loses: &AtomicBool,
+    [loses, loses_to_server]: &[Arc<AtomicBool>; 2],
     stop: &AtomicBool,
 ) {
     let mut buffer = vec![0; BUFFER];
@@ -122,7 +151,13 @@ fn delay(
             seen.lock().unwrap().push(packet);
             count += u32::from(packet.data > 0);
             if !packet.is_towards_client {
-                queue.decide(id, Verdict::Accept { mark: None }).unwrap();
+                let is_lost =
+                    packet.data > 0 && loses_to_server.load(Ordering::Relaxed) && count % 20 == 0;
+                let verdict = match is_lost {
+                    true => Verdict::Drop,
+                    false => Verdict::Accept { mark: None },
+                };
+                queue.decide(id, verdict).unwrap();
             } else if packet.data > 0 && loses.load(Ordering::Relaxed) && count % 20 == 0 {
                 queue.decide(id, Verdict::Drop).unwrap();
             } else {
@@ -156,6 +191,11 @@ fn read(packet: &[u8]) -> Seen {
             false => tcp.source_port(),
         },
         data: tcp.payload().len() as u64,
+        window: u64::from(tcp.window_size()),
+        scale: tcp.options_iterator().find_map(|option| match option {
+            Ok(TcpOptionElement::WindowScale(scale)) => Some(scale),
+            _ => None,
+        }),
     }
 }
 

@@ -43,6 +43,7 @@ mod service_class;
 mod signed;
 mod soak;
 mod support;
+mod towards_servers;
 mod tracking;
 mod unread_log;
 mod untaken;

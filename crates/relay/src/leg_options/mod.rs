@@ -117,6 +117,10 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     set_congestion_control(socket, start)?;
     set_send_buffer(socket, start.send_buffer)?;
     set_receive_buffer(socket, start.receive_buffer)?;
+    if let Some(window) = start.receive_window {
+        // It may become smaller than this; see `Offered::receive_window`.
+        tcp::open_receive_window(socket, window).map_err(refused("receive_window", window))?;
+    }
     if let Some(limit) = start.notsent_lowat {
         tcp::set_notsent_lowat(socket, limit).map_err(refused("notsent_lowat", limit))?;
     }

@@ -113,6 +113,12 @@ impl Budget {
             .is_none_or(|share| share.has_room_to_open(opening, bytes))
     }
 
+    /// Whether a new connection may offer a receive window of this many bytes of data.
+    pub fn has_room_for_window(&self, bytes: u64) -> bool {
+        self.share()
+            .is_none_or(|share| share.has_room_for_window(bytes))
+    }
+
     /// Whether there is no room for new sessions.
     pub fn is_full(&self) -> bool {
         self.share()

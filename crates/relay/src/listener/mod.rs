@@ -68,10 +68,23 @@ pub struct ListenerMarks {
     /// Mark of server legs (`SO_MARK`, needs `CAP_NET_ADMIN`). It selects the route, and with it
     /// the initial window towards the server.
     pub server: Option<u32>,
+    /// The initial windows in segments from which one is chosen towards known servers, each with the mark
+    /// that selects it instead of `server`; empty if none is chosen.
+    pub server_windows: Vec<(u32, u32)>,
     /// Mark of the SYNs for this listener.
     pub syn: Option<u32>,
     /// Marks for the segment sizes of clients with an access profile.
     pub segments: SegmentMarks,
+}
+
+impl ListenerMarks {
+    /// The mark of a server leg that begins with this initial window, if one was chosen.
+    #[must_use]
+    pub fn of_server_leg(&self, window: Option<u32>) -> Option<u32> {
+        let mut marks = self.server_windows.iter();
+        let chosen = window.and_then(|window| marks.find(|(of, _)| *of == window));
+        chosen.map(|(_, mark)| *mark).or(self.server)
+    }
 }
 
 /// The destination of a listener's sessions.

@@ -152,7 +152,7 @@ impl Negotiations {
         let class = acceptor.class_of(negotiating.client());
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let connecting = acceptor.connect_new(now, &request, class)?;
+            let connecting = acceptor.connect_new(now, &request, class, limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
             Ok(connecting.socket)

@@ -139,29 +139,42 @@ impl<O: Observer> Simulation<O> {
         };
         let known = control.known.entry(session.node).or_default();
         let (policy, request) = (&mut session.policy, &session.request);
-        let window = policy.window(now, request, windows, known);
-        let start = policy.start(now, request, window, known);
+        let (start, window, opened) = match side {
+            Side::Client => {
+                let window = policy.window(now, request, windows, known);
+                let start = policy.start(now, request, window, known);
+                let window = window.map(|window| window.window);
+                (start.client, window, start.server.receive_window)
+            }
+            Side::Server => {
+                let start = policy.server_start(now, request, windows, known);
+                let window = start.initial_window;
+                (start, window, None)
+            }
+        };
         let sends_ahead = policy.sends_ahead();
         if let Some(interval) = policy.sampling_interval() {
             self.schedule
                 .wake(self.places.control(relay), now + interval);
         }
-        let leg = match side {
-            Side::Client => start.client,
-            Side::Server => start.server,
-        };
         let (inbound, relay) = &mut self.relays[relay as usize];
         let sender = &mut self.senders[*inbound as usize + 1];
-        if let Some(name) = &leg.congestion_control {
+        if let Some(name) = &start.congestion_control {
             sender.handle_congestion_control(now, name);
         }
-        if let (Side::Client, Some(window)) = (side, window) {
-            sender.start_with(window.window);
+        if let Some(window) = window {
+            sender.start_with(window);
         }
         if sends_ahead {
-            sender.read_windows_with(leg.window_scale);
+            sender.read_windows_with(start.window_scale);
         }
-        if let Some(flight) = leg.first_flight {
+        if let Some(opened) = opened {
+            let receiver = &mut self.receivers[*inbound as usize];
+            receiver.open_window(opened.bytes());
+            let window = receiver.window_edge();
+            self.senders[*inbound as usize].offer_first_window(window);
+        }
+        if let Some(flight) = start.first_flight {
             relay.spread(flight);
         }
     }
@@ -202,6 +215,10 @@ impl<O: Observer> Simulation<O> {
             if let Some(relay) = self.legs[answer].feeder {
                 let round_trip = self.senders[request].round_trip_time();
                 self.relays[relay as usize].1.set_round_trip(round_trip);
+            }
+            if self.legs[answer].onward.is_some() {
+                let round_trip = self.senders[request].round_trip_time();
+                self.receivers[answer].set_round_trip(round_trip);
             }
         }
     }

@@ -4,13 +4,13 @@
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
 
-use midspan_policy::learned_start::{DEFAULT_WINDOW_LIMIT, windows};
+use midspan_policy::learned_start::{DEFAULT_WINDOW_LIMIT, SERVER_WINDOWS, windows};
 use midspan_policy::narrow_leg::NarrowClient;
 use midspan_policy::narrow_session::NarrowSession;
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{
     AccessLink, Admission, Buffer, Handshake, Knowledge, Leg as Side, LegStart, Offered, PacingBy,
-    Policy, Request, SessionSettings, make,
+    Policy, Request, SessionSettings, make, server_windows,
 };
 use midspan_units::Time;
 
@@ -33,10 +33,10 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 /// | `Refuse` | a sender to the proxy gets a reset |
 /// | `handshake` | both kinds |
 /// | `congestion_control` | cubic, reno (with SACK) or bbr; others are an error. While data flows, a change to one of these, but none from bbr |
-/// | [`window`](Policy::window), `first_flight` | for sessions whose policy [learns](midspan_policy::PolicyName::learns), towards the client |
+/// | [`window`](Policy::window), `initial_window`, `first_flight`, `receive_window` | for sessions whose policy [learns](midspan_policy::PolicyName::learns) |
 /// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | for the outbound leg |
 /// | `receive_buffer` | for the inbound leg |
-/// | `initial_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
+/// | `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///
 /// If the proxy paces at the input of TCP, a pacing rate applies there.
 ///
@@ -63,8 +63,8 @@ pub(super) struct Session {
     pub(super) node: NodeId,
     pub(super) request: Request,
     pub(super) policy: Box<dyn Policy + Send>,
-    /// The session starts by what earlier ones have left, with one of these initial windows towards
-    /// the client if it goes there; `None`: it starts as its scenario defines.
+    /// The session starts by what earlier ones have left, with one of these initial windows on its outbound
+    /// leg; `None`: it starts as its scenario defines.
     pub(super) learning: Option<Vec<u32>>,
 }
 
@@ -272,8 +272,11 @@ fn request(id: FlowId, flow: &Flow) -> Request {
     }
 }
 
-/// The policies may choose BBR.
-const OFFERED: Offered = Offered { bbr: true };
+/// The policies may choose BBR, and open receive windows, as since Linux 6.10.
+const OFFERED: Offered = Offered {
+    bbr: true,
+    receive_window: server_windows::MOST,
+};
 
 /// The initial windows from which a session of this flow has one chosen; `None` if it learns
 /// nothing from earlier sessions.
@@ -284,11 +287,20 @@ fn learning(scenario: &Scenario, flow: FlowId, settings: &SessionSettings) -> Op
     if !settings.policy.learns() || connections.any(|[requests, _]| *requests == flow) {
         return None;
     }
-    let limit = match settings.client.initial_window {
-        None => DEFAULT_WINDOW_LIMIT,
-        Some(_) => 0,
-    };
-    Some(windows(limit))
+    let side = scenario
+        .flows
+        .get(flow.0)
+        .map(|of| outbound_side(of.client));
+    Some(match side {
+        Some(Side::Server) => match settings.server.initial_window {
+            None => SERVER_WINDOWS.to_vec(),
+            Some(_) => Vec::new(),
+        },
+        Some(Side::Client) | None => windows(match settings.client.initial_window {
+            None => DEFAULT_WINDOW_LIMIT,
+            Some(_) => 0,
+        }),
+    })
 }
 
 /// The congestion controls of Linux that the simulator supports.

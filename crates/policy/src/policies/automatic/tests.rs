@@ -1,6 +1,7 @@
 use super::*;
 use crate::Knowledge;
 use crate::automatic_ahead::AheadState;
+use crate::learned_start::SERVER_WINDOWS;
 
 fn automatic(bbr: bool) -> Automatic {
     let leg = LegSettings::default().left_to_policy();
@@ -11,7 +12,11 @@ fn automatic(bbr: bool) -> Automatic {
         ..SessionSettings::default()
     };
     assert!(settings.is_automatic());
-    Automatic::new(settings, Offered { bbr })
+    let offered = Offered {
+        bbr,
+        receive_window: ByteSize::from_bytes(8 << 20),
+    };
+    Automatic::new(settings, offered)
 }
 
 /// The same policy, with the key that switches sending ahead off.
@@ -287,4 +292,111 @@ fn without_bbr_nothing_changes_to_it() {
     policy.end(now, &sample(1, 20, 20), known);
     let start = policy.start(now, &request(), None, known);
     assert_eq!(start.client.congestion_control.as_deref(), Some("cubic"));
+}
+
+/// An upload that has taken this many megabytes over a long server leg.
+fn upload(session: u64, megabytes: u64, lost: u32) -> SessionSample {
+    let SessionSample { client, server, .. } = sample(session, megabytes, lost);
+    SessionSample {
+        client: server,
+        server: client,
+        ..sample(session, megabytes, lost)
+    }
+}
+
+/// The next upload to a server begins with what an earlier one has shown, on the leg to this server.
+#[test]
+fn an_upload_teaches_the_next_one_to_its_server() {
+    for bbr in [true, false] {
+        let mut policy = automatic(bbr);
+        let known = &mut Knowledge::default();
+        let first = policy.server_start(Time::ZERO, &request(), &SERVER_WINDOWS, known);
+        assert_eq!(first.congestion_control.as_deref(), Some("cubic"));
+        assert_eq!((first.initial_window, first.first_flight), (None, None));
+        let mut now = Time::ZERO;
+        for turn in 0..20 {
+            now += TimeSpan::from_milliseconds(400);
+            policy.sample(now, &upload(1, turn, u32::from(turn > 5)), known);
+        }
+        policy.end(now, &upload(1, 20, 1), known);
+        let next = policy.server_start(now, &request(), &SERVER_WINDOWS, known);
+        let control = if bbr { "bbr" } else { "cubic" };
+        assert_eq!(next.congestion_control.as_deref(), Some(control));
+        // Half of 40 Mbit/s times 600 ms are 1,035 segments.
+        assert_eq!(next.initial_window, Some(320));
+        let flight = next.first_flight.unwrap();
+        assert_eq!(flight.segments, 320);
+        assert_eq!(flight.rate, BitRate::from_bits_per_second(40_000_000));
+        // Where there are no windows to choose from, only the congestion control is left.
+        let without = policy.server_start(now, &request(), &[], known);
+        assert_eq!(without.congestion_control.as_deref(), Some(control));
+        assert_eq!((without.initial_window, without.first_flight), (None, None));
+        let other = Request {
+            server: "198.51.100.2:80".parse().unwrap(),
+            ..request()
+        };
+        let unknown = policy.server_start(now, &other, &SERVER_WINDOWS, known);
+        assert_eq!(unknown.congestion_control.as_deref(), Some("cubic"));
+        assert_eq!(unknown.initial_window, None);
+    }
+}
+
+/// A download of which these bytes had arrived, and whose server may send this much.
+fn download(received: u64, window: u64) -> SessionSample {
+    let mut sample = sample(1, 0, 0);
+    sample.server.bytes_received = ByteSize::from_bytes(received);
+    sample.server.advertised_window = window;
+    sample
+}
+
+/// The receive window that the next session has open, after a download that filled the kernel's windows.
+fn opened(settings: &dyn Fn(&mut Automatic)) -> Option<u64> {
+    let mut policy = automatic(true);
+    settings(&mut policy);
+    let known = &mut Knowledge::default();
+    let start = |policy: &mut Automatic, known: &mut Knowledge| {
+        let start = policy.start(Time::ZERO, &request(), None, known);
+        assert_eq!(start.client.receive_window, None);
+        start.server.receive_window.map(ByteSize::bytes)
+    };
+    let fixed = LegStart::from(&policy.settings.server).receive_window;
+    assert_eq!(start(&mut policy, known), fixed.map(ByteSize::bytes));
+    let mut now = Time::ZERO;
+    for (received, window) in [
+        (0, 65_535),
+        (65_535, 86_000),
+        (151_000, 242_000),
+        (393_000, 1),
+    ] {
+        policy.sample(now, &download(received, window), known);
+        now += TimeSpan::from_milliseconds(400);
+    }
+    policy.end(now, &download(393_000, 1), known);
+    start(&mut policy, known)
+}
+
+#[test]
+fn a_download_that_filled_the_window_opens_the_next_one() {
+    // 242,000 bytes arrived in the last round trip.
+    assert_eq!(opened(&|_| {}), Some(484_000));
+    let of_machine = |bytes| {
+        opened(&|policy: &mut Automatic| {
+            policy.offered.receive_window = ByteSize::from_bytes(bytes);
+        })
+    };
+    assert_eq!(of_machine(300_000), Some(300_000));
+    // An old kernel, or a limit that leaves less than the path carries.
+    assert_eq!(of_machine(65_535), None);
+    assert_eq!(of_machine(0), None);
+    let with_window =
+        |window| opened(&|policy: &mut Automatic| policy.settings.server.receive_window = window);
+    assert_eq!(with_window(Some(ReceiveWindow::Auto)), Some(484_000));
+    assert_eq!(with_window(Some(ReceiveWindow::Off)), None);
+    let fixed = ReceiveWindow::Fixed(ByteSize::from_bytes(3_000_000));
+    assert_eq!(with_window(Some(fixed)), Some(3_000_000));
+    // A buffer of a fixed size stays as it is.
+    let buffer = Buffer::Fixed(ByteSize::from_bytes(1 << 20));
+    let with_buffer =
+        opened(&|policy: &mut Automatic| policy.settings.server.receive_buffer = buffer);
+    assert_eq!(with_buffer, None);
 }

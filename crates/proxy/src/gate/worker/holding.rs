@@ -16,7 +16,7 @@ use super::Worker;
 
 impl Worker {
     /// Holds the SYN and connects to its server.
-    pub(super) fn call(&mut self, packet: Packet, listener: usize, arrival: Arrival) {
+    pub(super) fn call(&mut self, packet: Packet, listener: usize, mut arrival: Arrival) {
         let request = arrival.request;
         let mark = packet.mark & !self.mask;
         let timeout = arrival.connect_timeout.map(Duration::from);
@@ -24,11 +24,15 @@ impl Worker {
             self.count_shortage(Shortage::Memory);
             return self.leave(packet.id, request);
         };
+        let Some(start) = self.server_start(request, listener) else {
+            return self.leave(packet.id, request);
+        };
+        arrival.server_flight = start.first_flight;
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };
         let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
-        match connect_as_client(request, mark, &known.listener, &known.server, class) {
+        match connect_as_client(request, mark, &known.listener, &start, class) {
             Ok(connecting) => {
                 let listener = known.mark;
                 self.hold(Held {

@@ -1,12 +1,12 @@
-//! Releases connections to the relay, each with the initial window for its client's path.
+//! How the legs of a connection begin, and the release of connections to the relay.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use midspan_linux::packet_filter::set_listening_socket;
 use midspan_linux::packet_queue::Verdict;
-use midspan_policy::Request;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart};
+use midspan_policy::{LegStart, Request};
 use midspan_relay::profile;
 use midspan_relay::{Arrival, Released};
 use rustix::io::Errno;
@@ -61,6 +61,22 @@ impl Worker {
             listener, policy, ..
         } = self.listeners.get_mut(listener)?;
         policy.window(now, &request, &listener.learned_windows, known)
+    }
+
+    /// How the leg to this server begins; `None` if there is no such listener.
+    pub(super) fn server_start(&mut self, request: Request, listener: usize) -> Option<LegStart> {
+        let now = self.shared.clock.now();
+        let known = &mut self.knowledge;
+        let GateListener {
+            listener, policy, ..
+        } = self.listeners.get_mut(listener)?;
+        let windows = listener.marks.server_windows.iter();
+        let windows: Vec<u32> = windows.map(|(window, _)| *window).collect();
+        let mut start = policy.server_start(now, &request, &windows, known);
+        // The relay sets it on the legs of sessions that last.
+        start.keepalive = None;
+        self.shared.limits.bound_window(&mut start);
+        Some(start)
     }
 
     /// The initial window of a released connection, if it was selected.

@@ -1,7 +1,7 @@
 //! TCP of hosts and proxies, set as Linux sets it, as far as the simulator models that.
 
 use midspan_path::{HostSettings, NodeIndex, NodeKind, Path, ProxySettings, Window};
-use midspan_policy::{Buffer, Handshake, LegSettings};
+use midspan_policy::{Buffer, Handshake, LegSettings, ReceiveWindow};
 use midspan_units::TimeSpan;
 
 use super::acknowledge::of_host;
@@ -102,10 +102,24 @@ pub(super) fn split(path: &Path, node: NodeIndex, upload: bool) -> Result<Split,
     let control = outbound.congestion_control.as_deref();
     Ok(Split {
         node: NodeId(node.0),
-        inbound: receiver(path, fixed(inbound.receive_buffer)),
+        inbound: proxy_receiver(path, inbound),
         outbound: sender(path, name, control, outbound.initial_window)?,
         relay: relay(outbound),
     })
+}
+
+fn proxy_receiver(path: &Path, inbound: &LegSettings) -> ReceiverConfiguration {
+    let receiver = receiver(path, fixed(inbound.receive_buffer));
+    match inbound.receive_window {
+        Some(ReceiveWindow::Fixed(size)) => ReceiverConfiguration {
+            buffer: receiver.buffer.max(size.bytes()),
+            window_growth: WindowGrowth::Autotuned {
+                initial: size.bytes(),
+            },
+            ..receiver
+        },
+        Some(ReceiveWindow::Auto | ReceiveWindow::Off) | None => receiver,
+    }
 }
 
 fn relay(outbound: &LegSettings) -> RelayConfiguration {

@@ -1,0 +1,106 @@
+//! What the policy learns of servers: receive windows that are open from the first ACK on, and starts of
+//! uploads.
+
+#![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
+
+use midspan_document::Source;
+use midspan_path::Path;
+use midspan_sim::{PathFlowParts, Scenario, Simulation};
+
+/// Two transfers, one after the other, between a client in a LAN and a server behind a satellite link of
+/// 20/2 Mbit/s and 560 ms.
+fn path(workload: &str, size: &str, server_leg: &str, initial_window: u32, loss: &str) -> Path {
+    let flow = |number: u32| {
+        format!(
+            "[[flow]]\nname = \"f{number}\"\nfrom = \"client\"\nto = \"server\"\n\
+             workload = \"{workload}\"\nsize = \"{size}\"\nstart = \"{} s\"\n",
+            number * 100
+        )
+    };
+    let text = format!(
+        r#"
+seed = 1
+[[host]]
+name = "client"
+[[proxy]]
+name = "terminal"
+policy = "auto"
+server_leg = {{ {server_leg} }}
+[[host]]
+name = "server"
+congestion_control = "cubic"
+initial_window = {initial_window}
+[[link]]
+name = "lan"
+between = ["client", "terminal"]
+rate = "1 Gbit/s"
+delay = "0.1 ms"
+queue = "1000 packets"
+[[link]]
+name = "satellite"
+between = ["terminal", "server"]
+delay = "280 ms"
+queue = "1000 packets"
+loss = "{loss}"
+up = {{ rate = "2 Mbit/s" }}
+down = {{ rate = "20 Mbit/s" }}
+{}{}
+[run]
+flows = "together"
+"#,
+        flow(0),
+        flow(1)
+    );
+    Path::read(&Source::new("test", text)).unwrap()
+}
+
+/// The seconds of both transfers.
+fn seconds(path: &Path) -> [f64; 2] {
+    let made = Scenario::from_path(path, true).unwrap().remove(0);
+    let results = Simulation::new(&made.scenario).unwrap().run();
+    let of = |parts: &PathFlowParts| {
+        let end = results.flows[parts.data[0].0].finished.unwrap();
+        end.nanoseconds() as f64 / 1e9 - path.flows[parts.flow].start.as_seconds()
+    };
+    let all: Vec<f64> = made.flows.iter().map(of).collect();
+    all.try_into().unwrap()
+}
+
+const OFF: &str = "receive_window = \"off\"";
+
+#[test]
+fn a_window_is_open_for_a_server_that_filled_the_last_one() {
+    for (size, gain) in [("1 MB", 0.3), ("10 MB", 0.5)] {
+        let [first, next] = seconds(&path("download", size, "", 600, "0"));
+        let without = seconds(&path("download", size, OFF, 600, "0"));
+        println!("{size}: {first:.2} s, then {next:.2} s; off: {without:.2?} s");
+        assert!((first - without[0]).abs() < 1e-9);
+        assert!(next + gain < without[1], "{size}: {next} {}", without[1]);
+    }
+}
+
+#[test]
+fn a_window_that_is_written_is_open_at_once() {
+    let key = "receive_window = \"3 MiB\"";
+    let [first, next] = seconds(&path("download", "1 MB", key, 600, "0"));
+    let without = seconds(&path("download", "1 MB", OFF, 600, "0"));
+    println!("{first:.2} s, then {next:.2} s; off: {without:.2?} s");
+    assert!(first + 0.8 < without[0] && next + 0.8 < without[1]);
+}
+
+#[test]
+fn towards_an_ordinary_server_nothing_changes() {
+    for size in ["100 KB", "1 MB", "10 MB"] {
+        let of = |leg| seconds(&path("download", size, leg, 10, "0"));
+        assert_eq!(of(""), of(OFF), "{size}");
+    }
+}
+
+#[test]
+fn an_upload_starts_by_what_the_last_one_has_shown() {
+    for (loss, gain) in [("0", 0.5), ("1 %", 0.5)] {
+        let [first, next] = seconds(&path("upload", "1 MB", "", 10, loss));
+        println!("loss {loss}: {first:.2} s, then {next:.2} s");
+        assert!(next + gain < first, "{loss}: {first} {next}");
+    }
+}

@@ -107,6 +107,7 @@ fn lab_package(command: lab_arguments::LabPackage) -> commands::Outcome {
         LabPackage::Lab(lab) => match lab.command {
             Some(LabCommand::Verify(options)) => commands::verify::verify(&options),
             Some(LabCommand::Paths(options)) => commands::real_paths::real_paths(&options),
+            Some(LabCommand::Shell(options)) => commands::lab::shell::run(&options),
             None => commands::lab::lab(&lab.run),
         },
     }

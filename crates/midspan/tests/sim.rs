@@ -273,7 +273,7 @@ fn traces_are_written_where_they_are_asked_for() {
         "--set",
         "proxy.gateway.client_leg.congestion_control=cubic",
         "--trace",
-        "cwnd,queue,bursts,forward,drops,sequence",
+        "cwnd,rtt,queue,rate,bursts,forward,drops,sequence",
         "--output-directory",
         folder.path().to_str().unwrap(),
         "--pcap",
@@ -284,7 +284,9 @@ fn traces_are_written_where_they_are_asked_for() {
     assert!(output.status.success(), "{error}");
     assert!(out.contains("p99.9 burst"), "{out}");
     for case in ["direct", "midspan"] {
-        for kind in ["cwnd", "queue", "bursts", "drops", "sequence", "forward"] {
+        for kind in [
+            "cwnd", "rtt", "queue", "rate", "bursts", "drops", "sequence", "forward",
+        ] {
             let file = at(&format!("{case}-{kind}.csv"));
             let written = std::fs::read_to_string(&file).unwrap();
             let least = if matches!(kind, "drops") || (kind == "forward" && case == "direct") {

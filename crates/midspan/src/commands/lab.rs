@@ -1,9 +1,12 @@
 //! `midspan lab PATH`: flows over emulated links.
 
+pub mod shell;
 mod sweep;
+mod traces;
 
 use std::path::Path as FilePath;
 
+use midspan_lab::trace::{RunTrace, Tracing};
 use midspan_lab::{
     Case, CaseKind, Measurement, Presentation, Progress, Purpose, comparison_records, flow_records,
 };
@@ -13,6 +16,9 @@ use midspan_records::{Record, Records};
 use midspan_report::{pivot, stdout_width};
 use miette::{IntoDiagnostic, miette};
 
+use midspan_sim::trace::Kind;
+
+use self::traces::Traces;
 use super::Outcome;
 use super::choices::{choose_flows, overrides};
 use crate::files;
@@ -33,14 +39,45 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
     }
     choose_flows(&mut path, &options.flows)?;
     let cases = Case::of_kinds(&kinds, &path, options.timeout.into());
+    let traces = Traces::new(&path, options)?;
     namespace::isolate().into_diagnostic()?;
-    let repetitions = options.repetitions;
-    let measurements = run_with_progress(&path, &cases, repetitions, Purpose::Measurement)?;
-    let flows = flow_records(&path, &measurements);
-    let comparisons = comparison_records(&path, &measurements, options.at_most);
+    let mut open = |name: &midspan_lab::trace::CaptureName<'_>| traces.open(name);
+    let mut tracing = Tracing {
+        sockets: traces.wants(&[Kind::Cwnd, Kind::Rtt]),
+        links: traces.wants(&[Kind::Queue, Kind::Rate]),
+        interval: options.trace_interval,
+        captures: None,
+    };
+    if options.pcap.is_some() {
+        tracing.captures = Some(&mut open);
+    }
+    let runs = Runs {
+        path: &path,
+        cases: &cases,
+        repetitions: options.repetitions,
+        purpose: Purpose::Measurement,
+    };
+    let measurements = runs.make(&mut tracing, &|trace| traces.add(trace))?;
+    let (kept, written) = traces.finish();
+    let results = Results {
+        flows: flow_records(&path, &measurements),
+        comparisons: comparison_records(&path, &measurements, options.at_most),
+        measurements: &measurements,
+        traces: &kept,
+    };
     let valid = measurements.iter().all(|run| run.validity.is_valid());
-    let is_met = show(&path, options, flows, comparisons, &measurements)?;
+    let is_met = show(&path, options, results)?;
+    written?;
     Ok(valid && is_met)
+}
+
+/// The measurements and their records.
+struct Results<'a> {
+    flows: Vec<Record>,
+    comparisons: Vec<Record>,
+    measurements: &'a [Measurement],
+    /// Traces to be plotted.
+    traces: &'a [RunTrace],
 }
 
 /// The kinds of cases whose program is installed. Those that are left out are named.
@@ -61,13 +98,13 @@ fn installed(kinds: &[CaseKind]) -> miette::Result<Vec<CaseKind>> {
 }
 
 /// Prints the records and writes the report. Returns whether all bounds are met.
-fn show(
-    path: &Path,
-    options: &LabRunOptions,
-    flows: Vec<Record>,
-    comparisons: Vec<Record>,
-    measurements: &[Measurement],
-) -> miette::Result<bool> {
+fn show(path: &Path, options: &LabRunOptions, results: Results<'_>) -> miette::Result<bool> {
+    let Results {
+        flows,
+        comparisons,
+        measurements,
+        traces,
+    } = results;
     let title = format!("Flows over the path \"{}\"", path.name);
     let mut tables = vec![pivot(&title, &flows)];
     if !comparisons.is_empty() {
@@ -92,6 +129,7 @@ fn show(
             title: &title,
             command: printing::command_line(),
             measurements,
+            traces,
             records: &records,
         };
         write_report(&presentation, file)?;
@@ -111,40 +149,78 @@ pub fn run_with_progress(
     repetitions: u32,
     purpose: Purpose,
 ) -> miette::Result<Vec<Measurement>> {
-    let mut bar = None;
-    printing::note(format_args!("setting up the network of \"{}\"", path.name));
-    let all = 0..repetitions;
-    let measurements = midspan_lab::run(cases, all, purpose, &mut |progress| match progress {
-        Progress::Ready { runs } => bar = Some(Bar::new(runs)),
-        Progress::Begin {
-            case,
-            flow,
-            repetition,
-        } => {
-            let flow = flow.map_or("all flows", |flow| flow.name.as_str());
-            if let Some(bar) = &bar {
-                bar.next(&format!(
-                    "{flow} {}, repetition {}",
-                    case.name,
-                    repetition + 1
-                ));
+    let runs = Runs {
+        path,
+        cases,
+        repetitions,
+        purpose,
+    };
+    runs.make(&mut Tracing::default(), &|_| {})
+}
+
+/// The runs of a measurement.
+struct Runs<'a> {
+    path: &'a Path,
+    cases: &'a [Case],
+    repetitions: u32,
+    purpose: Purpose,
+}
+
+impl Runs<'_> {
+    /// Makes the runs, and shows the progress. `add` gets the traces of each run.
+    fn make(
+        &self,
+        tracing: &mut Tracing<'_>,
+        add: &dyn Fn(&RunTrace),
+    ) -> miette::Result<Vec<Measurement>> {
+        let Self {
+            path,
+            cases,
+            repetitions,
+            purpose,
+        } = *self;
+        let mut bar = None;
+        printing::note(format_args!("setting up the network of \"{}\"", path.name));
+        let show = &mut |progress: Progress<'_>| match progress {
+            Progress::Ready { runs } => bar = Some(Bar::new(runs)),
+            Progress::Begin {
+                case,
+                flow,
+                repetition,
+            } => {
+                let flow = flow.map_or("all flows", |flow| flow.name.as_str());
+                if let Some(bar) = &bar {
+                    bar.next(&format!(
+                        "{flow} {}, repetition {}",
+                        case.name,
+                        repetition + 1
+                    ));
+                }
             }
-        }
-        Progress::Again(validity) => {
-            if let Some(bar) = &bar {
-                bar.say(&format!("repeated, because it was {validity}"));
+            Progress::Again(validity) => {
+                if let Some(bar) = &bar {
+                    bar.say(&format!("repeated, because it was {validity}"));
+                }
             }
-        }
-        Progress::End(run) => {
-            if let Some(bar) = &bar {
-                bar.say(&line_of(path, run, purpose));
+            Progress::Traced(trace) => {
+                add(trace);
+                for note in &trace.notes {
+                    printing::warning(note);
+                }
             }
+            Progress::End(run) => {
+                if let Some(bar) = &bar {
+                    bar.say(&line_of(path, run, purpose));
+                }
+            }
+        };
+        let all = 0..repetitions;
+        let measurements = midspan_lab::run_with_traces(cases, all, purpose, tracing, show);
+        if let Some(bar) = &bar {
+            bar.finish();
         }
-    });
-    if let Some(bar) = &bar {
-        bar.finish();
+        measurements.into_diagnostic()
     }
-    measurements.into_diagnostic()
 }
 
 /// One line for a run that has ended.

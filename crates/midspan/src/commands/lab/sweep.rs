@@ -17,7 +17,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::super::Outcome;
 use super::super::choices::{interruption, overrides, sweeps};
-use super::{line_of, show};
+use super::{Results, line_of, show};
 use crate::lab_arguments::LabRunOptions;
 use crate::printing;
 use crate::progress::Bar;
@@ -109,7 +109,13 @@ pub fn sweep(options: &LabRunOptions, kinds: &[CaseKind]) -> Outcome {
     let Some(first) = points.first() else {
         return Ok(true);
     };
-    let is_met = show(&first.path, options, flows, comparisons, &measured)?;
+    let results = Results {
+        flows,
+        comparisons,
+        measurements: &measured,
+        traces: &[],
+    };
+    let is_met = show(&first.path, options, results)?;
     for Failure { run, reason } in &failures {
         printing::warning(format_args!("{}: {reason}", run.name()));
     }
@@ -210,7 +216,7 @@ fn make<'a>(
                         let line = line_of(&run.point.path, measurement, Purpose::Measurement);
                         bar.say(&format!("{line}{suffix}"));
                     }
-                    Progress::Ready { .. } | Progress::Begin { .. } => {}
+                    Progress::Ready { .. } | Progress::Begin { .. } | Progress::Traced(_) => {}
                 },
             );
         match made {

@@ -37,7 +37,7 @@ pub enum LabPackage {
                       'link.satellite.loss=0.1 %,1 %' --state runs.jsonl\n  midspan lab geo --trace \
                       cwnd,rtt,queue,rate --output-directory traces --html report.html\n  midspan lab verify"
     )]
-    Lab(LabOptions),
+    Lab(Box<LabOptions>),
     /// Run the flows of a path in virtual time, packet by packet
     ///
     /// Uses the same path files as the lab, without real kernels: deterministic, and thousands of

@@ -123,7 +123,7 @@ fn traces_have_the_columns_of_the_simulator_and_the_numbers_of_the_run() {
         let cwnd = lines(&of_run(case, "cwnd"));
         let completion = value(&records, &format!("300 KB {case}"), "completion time");
         for leg in 1..=expected {
-            let own = cwnd
+            let mut own = cwnd
                 .iter()
                 .filter(|line| line[1] == "300 KB" && line[2] == leg.to_string());
             let windows: Vec<u64> = own.clone().map(|line| line[3].parse().unwrap()).collect();
@@ -132,7 +132,7 @@ fn traces_have_the_columns_of_the_simulator_and_the_numbers_of_the_run() {
                 "{case}, leg {leg}: {windows:?}"
             );
             // The connection ends some round trips after the last byte.
-            let last: f64 = own.last().unwrap()[0].parse().unwrap();
+            let last: f64 = own.next_back().unwrap()[0].parse().unwrap();
             assert!(
                 last < completion + 1.0,
                 "{case}, leg {leg}: {last} s, {completion} s"

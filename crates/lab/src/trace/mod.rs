@@ -1,6 +1,6 @@
 //! Time series and captures of runs.
 //!
-//! Sockets are read by a [`sampler`]; queues, rates and captures come from the emulator, whose threads see
+//! A thread reads the sockets; queues, rates and captures come from the emulator, whose threads see
 //! every frame anyway ([`emulator::Recording`](crate::emulator::Recording)). All lists have limits; a trace
 //! that is not complete has [`notes`](RunTrace::notes).
 

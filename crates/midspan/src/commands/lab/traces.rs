@@ -65,7 +65,9 @@ impl<'a> Traces<'a> {
             .to_string_lossy();
         let (run, node, link) = (prefix(name.run), name.node, name.link);
         let file = file.with_file_name(format!("{stem}-{run}-{node}-{link}.{ending}"));
-        let (replacement, output) = Replacement::begin(&file)?;
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", file.display()));
+        let (replacement, output) = Replacement::begin(&file).map_err(named)?;
         let captures = &mut self.state.borrow_mut().captures;
         // A repeated run has captures already, which do not count.
         captures.retain(|(other, _)| *other != file);

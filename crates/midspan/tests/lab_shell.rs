@@ -85,8 +85,8 @@ fn a_command_runs_over_the_links_and_its_exit_status_is_given_back() {
         let (size, time) = printed.split_once(' ').unwrap();
         let time: f64 = time.parse().unwrap();
         assert_eq!(size, "300000", "{case}");
-        // The rate of the access link, and two round trips.
-        assert!(time > 0.28, "{case}: {time} s");
+        // The rate of the access link alone takes 0.248 s.
+        assert!(time > 0.25, "{case}: {time} s");
     }
 }
 

@@ -14,9 +14,8 @@ use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::{Record, Records};
 use midspan_report::{pivot, stdout_width};
-use miette::{IntoDiagnostic, miette};
-
 use midspan_sim::trace::Kind;
+use miette::{IntoDiagnostic, miette};
 
 use self::traces::Traces;
 use super::Outcome;

@@ -94,6 +94,15 @@ pub enum LabError {
     Unsupported(String),
 }
 
+impl LabError {
+    /// Whether a transfer has failed, and not the lab: another run may succeed.
+    #[must_use]
+    pub fn is_of_transfer(&self) -> bool {
+        let transfers = ["curl", "iperf3", crate::workload::command::NAME];
+        matches!(self, Self::Program { program, .. } if transfers.contains(&program.as_str()))
+    }
+}
+
 /// Adds the file's name to an I/O error.
 pub(crate) fn at(path: &std::path::Path) -> impl FnOnce(io::Error) -> LabError + '_ {
     move |source| LabError::File {

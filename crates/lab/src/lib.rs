@@ -12,6 +12,7 @@ mod awake;
 pub mod capture;
 mod carried;
 mod case;
+mod contained;
 pub mod emulator;
 mod error;
 mod headline;

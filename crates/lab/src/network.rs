@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use midspan_linux::netlink::RouteMetrics;
 use midspan_path::{Flow, NodeIndex, Path, ProxySettings, Workload};
 use midspan_policy::{Handshake, LegSettings};
+use midspan_units::ByteSize;
 use tempfile::TempDir;
 
 use crate::error::at;
@@ -251,21 +252,11 @@ fn listen_port(server: NodeIndex, service: Service) -> u16 {
 
 /// The sizes of all files that those of `cases` with this path need.
 fn sizes(path: &Path, cases: &[Case]) -> BTreeSet<u64> {
-    let flows = path.flows.iter().map(|flow| flow.workload);
+    let flows = path.flows.iter().map(|flow| &flow.workload);
     let here = cases.iter().filter(|case| case.path == *path);
     flows
-        .chain(here.filter_map(|case| case.discarded))
-        .filter_map(file_size)
+        .chain(here.filter_map(|case| case.discarded.as_ref()))
+        .filter_map(Workload::file_size)
+        .map(ByteSize::bytes)
         .collect()
-}
-
-/// The size of the files of a workload in bytes; `None` if it has none.
-pub(crate) const fn file_size(workload: Workload) -> Option<u64> {
-    match workload {
-        Workload::Download { size }
-        | Workload::Upload { size }
-        | Workload::Page { size, .. }
-        | Workload::RequestResponse { size, .. } => Some(size.bytes()),
-        Workload::BulkDownload { .. } | Workload::BulkUpload { .. } => None,
-    }
 }

@@ -15,11 +15,12 @@ use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
 use crate::network::{Network, Service};
+use crate::shell::Surroundings;
 use crate::supported;
 use crate::tcp_counters::TcpCounters;
 use crate::trace::{RunName, RunRecording, RunTrace, Tracing};
 use crate::validity::{self, Disturbance};
-use crate::workload::{curl, iperf3, web_server};
+use crate::workload::{command, curl, iperf3, web_server};
 use crate::{Case, LabError, Purpose, Validity};
 
 /// The progress of a measurement, for display.
@@ -244,7 +245,7 @@ impl Network<'_> {
 
     /// Runs the transfer that is not measured, over links with the same seed.
     fn discard(&self, case: &Case, group: &[usize], seed: u64) -> Result<(), LabError> {
-        let (Some(workload), Some(&index)) = (case.discarded, group.first()) else {
+        let (Some(workload), Some(&index)) = (case.discarded.clone(), group.first()) else {
             return Ok(());
         };
         let path = self.path;
@@ -268,6 +269,16 @@ impl Network<'_> {
         let scratch = self.folder.path().join(format!("flow-{index}"));
         fs::create_dir_all(&scratch).map_err(at(&scratch))?;
         Ok(match flow.workload {
+            Workload::Command { ref command, .. } => {
+                let surroundings = Surroundings::of(self, case, flow.from, Some(flow));
+                let variables = surroundings.variables(&self.path.node(flow.from).name);
+                let ended = command::run(client, command, &variables, limit)?;
+                FlowResult::Command {
+                    completion: ended.duration,
+                    status: ended.status,
+                    output: ended.output,
+                }
+            }
             Workload::Download { size } => {
                 curl::download(client, web, size.bytes(), &self.files, &scratch, limit)?.into()
             }

@@ -1,27 +1,20 @@
 //! A program inside a host of a path, while the links, the servers and the proxies run.
-//!
-//! The program and all that it starts are in a process namespace of their own (pid_namespaces(7)), made by
-//! unshare(1). When the program ends, when the caller stops it, or when the caller is killed, the kernel
-//! kills all of them, also those that run in the background. The network ends with them.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Command, ExitStatus};
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use midspan_linux::process::RunningProgram;
-use midspan_path::NodeIndex;
+use midspan_path::{Flow, NodeIndex};
 
-use crate::network::{Network, Service, file_size};
-use crate::programs::Program;
+use crate::contained::contained;
+use crate::network::{Network, Service};
 use crate::supported;
 use crate::workload::web_server::Files;
 use crate::{Case, LabError};
 
-/// The first process of the namespace: it starts the program and waits for all that end. As the first
-/// process, the program itself would not be ended by signals that it does not handle.
-const FIRST_PROCESS: &str = "\"$@\"; exit $?";
 /// How long a stopped program may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 /// Time between two looks at the program.
@@ -67,20 +60,11 @@ pub fn shell(
     let network = Network::build(path, std::slice::from_ref(case))?;
     network.set_proxy_routes(case)?;
     let _proxies = network.start_proxies(case)?;
-    let surroundings = surroundings(&network, case, inside.host);
+    let flow = path.flows.iter().find(|flow| flow.from == inside.host);
+    let surroundings = Surroundings::of(&network, case, inside.host, flow);
     ready(&surroundings);
-    let mut command = Command::new(Program::Unshare.find()?);
+    let mut command = contained(&inside.command)?;
     command
-        .args([
-            "--pid",
-            "--kill-child",
-            "--",
-            "sh",
-            "-c",
-            FIRST_PROCESS,
-            "sh",
-        ])
-        .args(&inside.command)
         .envs(surroundings.variables(&path.node(inside.host).name))
         .envs(inside.variables.iter().cloned());
     // Schedules and recorded traces of the links begin now.
@@ -102,35 +86,36 @@ pub fn shell(
     }
 }
 
-fn surroundings(network: &Network<'_>, case: &Case, host: NodeIndex) -> Surroundings {
-    let path = &case.path;
-    let flow = path.flows.iter().find(|flow| flow.from == host);
-    let web_server = flow.map(|flow| network.target(case, flow, Service::Web));
-    let file = flow
-        .and_then(|flow| file_size(flow.workload))
-        .map(Files::name);
-    Surroundings {
-        nodes: path
-            .nodes
-            .iter()
-            .enumerate()
-            .map(|(index, node)| {
-                (
-                    node.name.clone(),
-                    network.topology.address(NodeIndex(index)),
-                )
-            })
-            .collect(),
-        file: web_server
-            .zip(file)
-            .map(|(server, file)| format!("http://{server}/{file}")),
-        web_server,
-    }
-}
-
 impl Surroundings {
+    /// Of the host `host`, for a flow that starts there.
+    pub(crate) fn of(
+        network: &Network<'_>,
+        case: &Case,
+        host: NodeIndex,
+        flow: Option<&Flow>,
+    ) -> Self {
+        let path = network.path;
+        let flow = flow.filter(|flow| flow.from == host);
+        let web_server = flow.map(|flow| network.target(case, flow, Service::Web));
+        let file = flow.and_then(|flow| flow.workload.file_size());
+        let file = file.map(|size| Files::name(size.bytes()));
+        let nodes = path.nodes.iter().enumerate();
+        Self {
+            nodes: nodes
+                .map(|(index, node)| {
+                    let address = network.topology.address(NodeIndex(index));
+                    (node.name.clone(), address)
+                })
+                .collect(),
+            file: web_server
+                .zip(file)
+                .map(|(server, file)| format!("http://{server}/{file}")),
+            web_server,
+        }
+    }
+
     /// The environment variables of a program in the host `host`.
-    fn variables(&self, host: &str) -> Vec<(OsString, OsString)> {
+    pub(crate) fn variables(&self, host: &str) -> Vec<(OsString, OsString)> {
         let mut variables = vec![("MIDSPAN_HOST", host.to_owned())];
         if let Some(server) = self.web_server {
             variables.push(("MIDSPAN_SERVER_ADDRESS", server.ip().to_string()));

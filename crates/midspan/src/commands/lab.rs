@@ -8,10 +8,11 @@ use std::path::Path as FilePath;
 
 use midspan_lab::trace::{RunTrace, Tracing};
 use midspan_lab::{
-    Case, CaseKind, Measurement, Presentation, Progress, Purpose, comparison_records, flow_records,
+    Case, CaseKind, FlowMeasurement, FlowResult, Measurement, Presentation, Progress, Purpose,
+    comparison_records, flow_records,
 };
 use midspan_linux::namespace;
-use midspan_path::Path;
+use midspan_path::{Flow, Path};
 use midspan_records::{Record, Records};
 use midspan_report::{pivot, stdout_width};
 use midspan_sim::trace::Kind;
@@ -64,7 +65,9 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
         measurements: &measurements,
         traces: &kept,
     };
-    let valid = measurements.iter().all(|run| run.validity.is_valid());
+    let valid = measurements
+        .iter()
+        .all(|run| run.validity.is_valid() && succeeded(run));
     let is_met = show(&path, options, results)?;
     written?;
     Ok(valid && is_met)
@@ -222,6 +225,33 @@ impl Runs<'_> {
     }
 }
 
+/// The most important number of a flow's result.
+fn figure(flow: &Flow, measured: &FlowMeasurement) -> String {
+    if let Some(status) = measured.failed_status() {
+        return format!("exit status {status}: {}", last_line(&measured.result));
+    }
+    match measured.completion() {
+        Some(time) => midspan_report::units::format(time.as_seconds(), "s"),
+        None => {
+            let goodput = measured.goodput(flow).unwrap_or_default();
+            midspan_report::units::format(goodput, "bit/s")
+        }
+    }
+}
+
+/// Whether all commands of a run have succeeded.
+fn succeeded(run: &Measurement) -> bool {
+    run.flows.iter().all(|flow| flow.failed_status().is_none())
+}
+
+/// The last line that a command has printed.
+fn last_line(result: &FlowResult) -> &str {
+    match result {
+        FlowResult::Command { output, .. } => output.trim_end().lines().last().unwrap_or_default(),
+        _ => "",
+    }
+}
+
 /// One line for a run that has ended.
 fn line_of(path: &Path, run: &Measurement, purpose: Purpose) -> String {
     let results: Vec<String> = run
@@ -229,12 +259,7 @@ fn line_of(path: &Path, run: &Measurement, purpose: Purpose) -> String {
         .iter()
         .map(|measured| {
             let flow = &path.flows[measured.flow];
-            let figure = match (measured.completion(), measured.goodput(flow)) {
-                (Some(time), _) => midspan_report::units::format(time.as_seconds(), "s"),
-                (None, goodput) => {
-                    midspan_report::units::format(goodput.unwrap_or_default(), "bit/s")
-                }
-            };
+            let figure = figure(flow, measured);
             format!("{} {}: {figure}", flow.name, run.case)
         })
         .collect();

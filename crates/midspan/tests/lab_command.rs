@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::process::Output;
+
 use common::{alone, midspan, path_file, records, value};
 
 fn path(command: &str) -> String {
@@ -33,6 +35,13 @@ command = {command}
 size = "300 KB"
 "#
     )
+}
+
+/// The text on standard error, with its words on one line: long errors are wrapped.
+fn told(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let words = text.split_whitespace().filter(|word| *word != "│");
+    words.collect::<Vec<_>>().join(" ")
 }
 
 #[test]
@@ -66,7 +75,7 @@ fn a_command_that_fails_has_its_status_and_no_time() {
     let file = path_file(folder.path(), &path(failing));
     let arguments = ["lab", file.to_str().unwrap(), "--against", "direct", "--json"];
     let output = midspan(&arguments);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = told(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
     assert!(told.contains("exit status 7: not today"), "{told}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -90,7 +99,7 @@ fn a_command_that_does_not_end_is_ended() {
         "--timeout",
         "1 s",
     ]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = told(&output);
     assert_eq!(output.status.code(), Some(1), "{told}");
     for part in ["still ran after 1 s", "--timeout", "begun"] {
         assert!(told.contains(part), "{part}: {told}");
@@ -102,7 +111,7 @@ fn the_simulator_refuses_a_command_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path(r#"["true"]"#));
     let output = midspan(&["sim", file.to_str().unwrap()]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = told(&output);
     assert!(!output.status.success());
     assert!(told.contains("runs a command") && told.contains("midspan lab"), "{told}");
 }

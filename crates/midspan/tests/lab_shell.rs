@@ -45,6 +45,13 @@ fn shell(arguments: &[&str]) -> Output {
     command.stdin(Stdio::null()).output().unwrap()
 }
 
+/// The text on standard error, with its words on one line: long errors are wrapped.
+fn told(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let words = text.split_whitespace().filter(|word| *word != "│");
+    words.collect::<Vec<_>>().join(" ")
+}
+
 fn printed(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
@@ -98,7 +105,7 @@ fn the_host_can_be_chosen_and_has_only_its_own_network() {
     // The only interface of a link is that of the server's end of the second link.
     assert_eq!(printed(&output), "server none\nlink1", "{output:?}");
     let output = shell(&["--host", "gateway", "--", "true"]);
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let told = told(&output);
     assert_eq!(output.status.code(), Some(1));
     assert!(told.contains("its hosts are client, server"), "{told}");
     let output = shell(&["--", "no-such-program"]);

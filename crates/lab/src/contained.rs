@@ -20,7 +20,15 @@ pub(crate) fn contained(
 ) -> Result<Command, LabError> {
     let mut contained = Command::new(Program::Unshare.find()?);
     contained
-        .args(["--pid", "--kill-child", "--", "sh", "-c", FIRST_PROCESS, "sh"])
+        .args([
+            "--pid",
+            "--kill-child",
+            "--",
+            "sh",
+            "-c",
+            FIRST_PROCESS,
+            "sh",
+        ])
         .args(command);
     Ok(contained)
 }

@@ -101,8 +101,8 @@ impl FlowMeasurement {
     }
 
     /// The completion time; `None` for bulk, which has a fixed time. For requests and responses,
-    /// the median of their times. `None` for a command that has failed, too: its time is not that of
-    /// what it should do.
+    /// the median of their times. `None` also for a command that has failed: a
+    /// failure may be fast.
     #[must_use]
     pub fn completion(&self) -> Option<TimeSpan> {
         match &self.result {

@@ -64,7 +64,13 @@ fn a_command_is_measured_over_the_links_with_and_without_a_proxy() {
         let time = value(&records, case, "completion time");
         assert!((0.24..60.0).contains(&time), "{case}: {time} s");
     }
-    assert!(value(&records, "run midspan-forward / direct", "completion time ratio") > 0.0);
+    assert!(
+        value(
+            &records,
+            "run midspan-forward / direct",
+            "completion time ratio"
+        ) > 0.0
+    );
 }
 
 #[test]
@@ -73,7 +79,13 @@ fn a_command_that_fails_has_its_status_and_no_time() {
     let folder = tempfile::tempdir().unwrap();
     let failing = r#"["sh", "-c", "yes | head -c 10000000; echo not today >&2; exit 7"]"#;
     let file = path_file(folder.path(), &path(failing));
-    let arguments = ["lab", file.to_str().unwrap(), "--against", "direct", "--json"];
+    let arguments = [
+        "lab",
+        file.to_str().unwrap(),
+        "--against",
+        "direct",
+        "--json",
+    ];
     let output = midspan(&arguments);
     let told = told(&output);
     assert_eq!(output.status.code(), Some(3), "{told}");
@@ -113,5 +125,8 @@ fn the_simulator_refuses_a_command_with_its_reason() {
     let output = midspan(&["sim", file.to_str().unwrap()]);
     let told = told(&output);
     assert!(!output.status.success());
-    assert!(told.contains("runs a command") && told.contains("midspan lab"), "{told}");
+    assert!(
+        told.contains("runs a command") && told.contains("midspan lab"),
+        "{told}"
+    );
 }

@@ -52,7 +52,7 @@ fn a_sweep_prints_one_tidy_table_whatever_the_threads() {
     );
 }
 
-/// The page has a figure for one swept key, heat maps for two, the distribution of repetitions without any,
+/// The page has a figure for one swept key, small multiples and heat maps for two, the distribution of repetitions without any,
 /// and the file of all runs, the same as that of --each-run.
 #[test]
 fn a_page_has_figures_all_runs_and_where_they_come_from() {
@@ -91,6 +91,19 @@ fn a_page_has_figures_all_runs_and_where_they_come_from() {
     ] {
         assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
     }
+    // Small multiples: a chart for each value of the second key.
+    for chart in [
+        "completion time by link.line.loss",
+        "link.line.delay = 20 ms",
+    ] {
+        assert!(html.contains(chart), "{chart}");
+    }
+    // A key whose values are no numbers has no axis.
+    let html = page(&[
+        "host.server.congestion_control=reno,cubic",
+        "link.line.delay=10 ms,20 ms",
+    ]);
+    assert!(!html.contains("link.line.delay = 20 ms"));
     let html = page(&[]);
     assert!(html.contains("share of the repetitions"));
     for fact in [

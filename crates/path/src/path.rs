@@ -237,7 +237,7 @@ pub enum Workload {
         /// Number of connections.
         parallel: u32,
     },
-    /// Whatever a command transfers that runs in the client's host; only the lab supports it.
+    /// The data that a command in the client's host transfers; only the lab supports it.
     Command {
         /// The program and its arguments; at least the program.
         command: Vec<String>,

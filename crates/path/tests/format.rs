@@ -124,7 +124,10 @@ fn a_command_is_a_list_of_words() {
         ("command = [\"a\", \"\\u0000\"]", "no zero byte"),
         (long.as_str(), "at most 4096 bytes"),
         (many.as_str(), "1 to 256 words"),
-        ("command = [\"ls\"]\ncount = 3", "a command flow has no `count`"),
+        (
+            "command = [\"ls\"]\ncount = 3",
+            "a command flow has no `count`",
+        ),
     ] {
         let error = read(flow).unwrap_err().to_string();
         assert!(error.contains(reason), "{flow}: {error}");
@@ -134,7 +137,11 @@ fn a_command_is_a_list_of_words() {
 #[test]
 fn workloads_have_their_options_and_defaults() {
     let path = path();
-    let kinds: Vec<Workload> = path.flows.iter().map(|flow| flow.workload.clone()).collect();
+    let kinds: Vec<Workload> = path
+        .flows
+        .iter()
+        .map(|flow| flow.workload.clone())
+        .collect();
     let size = |bytes| ByteSize::from_bytes(bytes);
     assert_eq!(
         kinds,

@@ -26,7 +26,7 @@ pub struct Ended {
     pub duration: TimeSpan,
     /// Its exit status; 128 and the number of the signal if a signal ended it.
     pub status: i32,
-    /// The end of what it wrote to standard output and standard error, together, without control
+    /// The end of its standard output and standard error, together, without control
     /// characters other than the ends of lines.
     pub output: String,
 }

@@ -105,7 +105,9 @@ pub fn sweep(options: &LabRunOptions, kinds: &[CaseKind]) -> Outcome {
         let missing = failed_records(failure, &flows);
         flows.extend(missing);
     }
-    let valid = measured.iter().all(|run| run.validity.is_valid() && succeeded(run));
+    let valid = measured
+        .iter()
+        .all(|run| run.validity.is_valid() && succeeded(run));
     let Some(first) = points.first() else {
         return Ok(true);
     };

@@ -13,11 +13,10 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::LabError;
 use crate::contained::contained;
+use crate::error::COMMAND;
 
 /// Bytes kept of the end of a command's output.
 const OUTPUT_LIMIT: usize = 4_096;
-/// The name of the program in errors.
-pub const NAME: &str = "command";
 
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,7 +143,7 @@ fn code(status: ExitStatus) -> i32 {
 
 fn failure(reason: String) -> LabError {
     LabError::Program {
-        program: NAME.into(),
+        program: COMMAND.into(),
         reason,
     }
 }

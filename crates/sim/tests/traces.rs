@@ -78,10 +78,10 @@ fn tables_say_what_happened() {
         queue.contains("0.040160000,\"hop, the 0\",up,3,3120\n"),
         "{queue}"
     );
-    // The first sample is that of the handshake.
+    // The first sample is that of the handshake, in ticks of a millisecond.
     assert_eq!(
         head(&rtt, 2),
-        "time_s,flow,leg,rtt_s\n0.040160000,file,1,0.04016"
+        "time_s,flow,leg,rtt_s\n0.040160000,file,1,0.04"
     );
     // A SYN, then all data that has come out of the first link: 8 segments, and one that is sent again.
     let sum = |direction: &str| -> u64 {

@@ -1,7 +1,7 @@
-//! Lists of TCP sockets by sock_diag(7) (<linux/inet_diag.h>).
+//! Lists of TCP sockets, and single ones of them, by sock_diag(7) (<linux/inet_diag.h>).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
@@ -26,6 +26,8 @@ pub const IDENTITY: usize = 48;
 pub const NUMBERS: usize = 20;
 /// Bytes of one answer; the kernel sends at most 32 KiB at once.
 const ANSWER: usize = 1 << 16;
+/// More than the bytes of one socket with its `struct tcp_info`.
+const ONE: usize = 4_096;
 
 /// The kernel's identification of a socket.
 pub type Identity = [u8; IDENTITY];
@@ -66,12 +68,7 @@ pub fn list(
     )?;
     let mut buffer = vec![0; ANSWER];
     loop {
-        let count = match rustix::net::recv(socket, &mut buffer[..], RecvFlags::empty()) {
-            Ok((count, _)) => count,
-            Err(Errno::INTR) => continue,
-            Err(error) => return Err(error.into()),
-        };
-        for received in messages(buffer.get(..count).unwrap_or_default()) {
+        for received in messages(receive(socket, &mut buffer)?) {
             match received {
                 Received::Message(DONE, _) => return Ok(()),
                 Received::Message(LIST, content) => {
@@ -87,6 +84,36 @@ pub fn list(
             }
         }
     }
+}
+
+/// Passes the message about one socket to `read`, from the end of the identification on. `None` if the socket
+/// is gone.
+pub fn find<T>(
+    socket: impl AsFd,
+    question: Question,
+    identity: &Identity,
+    read: impl FnOnce(&[u8]) -> Option<T>,
+) -> io::Result<Option<T>> {
+    let socket = socket.as_fd();
+    send(socket, &message(LIST, REQUEST, question, identity))?;
+    let mut buffer = [0; ONE];
+    match messages(receive(socket, &mut buffer)?).next() {
+        Some(Received::Message(LIST, content)) => Ok(content.get(IDENTITY..).and_then(read)),
+        Some(Received::Answer(code)) if code == -Errno::NOENT.raw_os_error() => Ok(None),
+        Some(Received::Answer(code)) => Err(io::Error::from_raw_os_error(-code)),
+        Some(Received::Message(..)) | None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+fn receive<'b>(socket: BorrowedFd<'_>, buffer: &'b mut [u8]) -> io::Result<&'b [u8]> {
+    let count = loop {
+        match rustix::net::recv(socket, &mut *buffer, RecvFlags::empty()) {
+            Ok((count, _)) => break count,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    };
+    Ok(buffer.get(..count).unwrap_or_default())
 }
 
 /// `struct nlmsghdr` and `struct inet_diag_req_v2`.

@@ -78,6 +78,10 @@ fn the_list_of_connections_has_each_end_with_its_information() {
                 known.congestion_window()
             );
             assert_eq!(own.information.segment_size(), known.segment_size());
+            // The same socket by its name.
+            let again = list.read(&own.name).unwrap().unwrap();
+            assert_eq!((again.local, again.cookie), (own.local, own.cookie));
+            assert_eq!(again.information.segment_size(), known.segment_size());
             // The other end is another socket.
             let [other] = ends(remote, local)[..] else {
                 panic!("{remote} {local}: {found:?}");
@@ -85,6 +89,18 @@ fn the_list_of_connections_has_each_end_with_its_information() {
             assert_ne!(own.cookie, other.cookie);
         }
     }
+    // A socket that is gone: closed by a reset, so it does not wait.
+    let (local, remote) = (opened.local_addr().unwrap(), opened.peer_addr().unwrap());
+    let mut name = None;
+    list.each(|socket| {
+        if (socket.local, socket.remote) == (local, remote) {
+            name = Some(socket.name);
+        }
+    })
+    .unwrap();
+    tcp::set_reset_on_close(&opened, true).unwrap();
+    drop(opened);
+    assert!(list.read(&name.unwrap()).unwrap().is_none());
     drop(accepted);
     let mut listening = false;
     list.each(|socket| listening |= socket.remote.port() == 0)

@@ -6,6 +6,7 @@
 
 mod legs;
 mod plots;
+mod readings;
 mod sampler;
 
 use std::io::{self, Write};
@@ -20,8 +21,8 @@ use crate::error::at;
 use crate::topology::Topology;
 use crate::{Case, LabError};
 pub use plots::sections;
+pub use readings::{SocketSample, SocketSeries};
 use sampler::{Prepared, Sampler};
-pub use sampler::{SocketSample, SocketSeries};
 
 /// The intervals of rates, unless those of the other series are longer.
 const RATE_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);

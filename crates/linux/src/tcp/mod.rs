@@ -33,5 +33,5 @@ pub use repair::{
     set_fragmenting, set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
-pub use sockets::{TcpSocket, TcpSockets};
+pub use sockets::{SocketName, TcpSocket, TcpSockets};
 pub use transparent::set_transparent;

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 
 use super::Information;
 use crate::nfnetlink::attributes;
-use crate::socket_lists::{FAMILIES, Identity, NUMBERS, Question, list, open};
+use crate::socket_lists::{FAMILIES, Identity, NUMBERS, Question, find, list, open};
 
 /// Bits of the states in which a connection may still send data: ESTABLISHED, FIN-WAIT-1,
 /// CLOSE-WAIT, LAST-ACK, CLOSING (<net/tcp_states.h>).
@@ -23,8 +23,17 @@ pub struct TcpSocket {
     pub remote: SocketAddr,
     /// The kernel's number of this socket, which no later socket has again.
     pub cookie: u64,
+    /// The name by which it can be read again.
+    pub name: SocketName,
     /// Its state.
     pub information: Information,
+}
+
+/// The kernel's name of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SocketName {
+    family: u8,
+    identity: Identity,
 }
 
 /// Lists the connections of one network namespace.
@@ -41,25 +50,39 @@ impl TcpSockets {
     }
 
     /// Passes each connection that may still send data to `take`, from any thread. The kernel goes
-    /// through its whole table of connections, which it shares between namespaces: a fraction of a
-    /// millisecond; for each connection about a microsecond more, with the socket's lock.
+    /// through its whole table of connections twice, which it shares between namespaces: a fraction of
+    /// a millisecond; for each connection about a microsecond more, with the socket's lock.
     ///
     /// # Errors
     /// Those of netlink(7); the kernel has no `inet_diag`.
     pub fn each(&self, mut take: impl FnMut(TcpSocket)) -> io::Result<()> {
         for family in FAMILIES {
-            let question = Question {
-                family,
-                states: SENDING,
-                attributes: 1 << (INFORMATION - 1),
-            };
-            list(&self.0, question, |identity, rest| {
+            list(&self.0, question(family), |identity, rest| {
                 if let Some(socket) = read(family, identity, rest) {
                     take(socket);
                 }
             })?;
         }
         Ok(())
+    }
+
+    /// Reads one connection, from any thread: some microseconds. `None` if it has ended.
+    ///
+    /// # Errors
+    /// Those of netlink(7).
+    pub fn read(&self, name: &SocketName) -> io::Result<Option<TcpSocket>> {
+        let SocketName { family, identity } = name;
+        find(&self.0, question(*family), identity, |rest| {
+            read(*family, identity, rest)
+        })
+    }
+}
+
+const fn question(family: u8) -> Question {
+    Question {
+        family,
+        states: SENDING,
+        attributes: 1 << (INFORMATION - 1),
     }
 }
 
@@ -85,6 +108,10 @@ fn read(family: u8, identity: &Identity, rest: &[u8]) -> Option<TcpSocket> {
         local: SocketAddr::new(address(4)?, port(0)?),
         remote: SocketAddr::new(address(20)?, port(2)?),
         cookie: u64::from_ne_bytes(identity.get(40..48)?.try_into().ok()?),
+        name: SocketName {
+            family,
+            identity: *identity,
+        },
         information: Information::from_bytes(information),
     })
 }

@@ -162,3 +162,74 @@ fn sample(at: Time, leg: usize, information: &Information) -> SocketSample {
         round_trip: information.round_trip_time(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use midspan_linux::tcp::TcpSockets;
+    use midspan_path::Path;
+
+    use super::super::legs::sending_ends;
+    use super::*;
+    use crate::CaseKind;
+
+    fn at(milliseconds: u64) -> Time {
+        Time::from_nanoseconds(milliseconds * 1_000_000)
+    }
+
+    #[test]
+    fn a_connection_is_a_leg_once_and_only_changes_are_samples() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let connect = |_| {
+            (
+                TcpStream::connect(server).unwrap(),
+                listener.accept().unwrap(),
+            )
+        };
+        let connections: Vec<_> = (0..2).map(connect).collect();
+        let mut found = Vec::new();
+        let list = TcpSockets::open().unwrap();
+        list.each(|socket| found.extend((socket.local == server).then_some(socket)))
+            .unwrap();
+        assert_eq!(found.len(), connections.len());
+        let path = Path::load("geo").unwrap();
+        let names: Vec<String> = path.flows.iter().map(|flow| flow.name.clone()).collect();
+        let ends = sending_ends(&path, CaseKind::Direct, &[1], |_| server.ip());
+        let mut readings = Readings::new(names.clone());
+        assert_eq!(readings.list(at(1), &ends, &found[0]), Some(0));
+        assert_eq!(readings.list(at(2), &ends, &found[0]), None);
+        assert_eq!(readings.list(at(3), &ends, &found[1]), Some(1));
+        readings.add(at(4), 1, &found[1].information);
+        let series = readings.finish();
+        let legs: Vec<_> = series.legs.iter().map(|leg| leg.name.clone()).collect();
+        assert_eq!(legs, [names[1].clone(), format!("{}/1", names[1])]);
+        // Nothing has changed after the first sample of each.
+        let samples: Vec<_> = series.samples.iter().map(|one| (one.at, one.leg)).collect();
+        assert_eq!(samples, [(at(1), 0), (at(3), 1)]);
+        let known = &found[0].information;
+        let segment = u64::from(known.segment_size());
+        assert_eq!(series.samples[0].cwnd, 10 * segment);
+        assert_eq!(series.samples[0].ssthresh, None);
+    }
+
+    #[test]
+    fn a_connection_from_before_the_run_is_no_leg() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap();
+        let _client = TcpStream::connect(server).unwrap();
+        let path = Path::load("geo").unwrap();
+        let ends = sending_ends(&path, CaseKind::Direct, &[0], |_| server.ip());
+        let mut readings = Readings::new(vec!["flow".to_owned()]);
+        let list = TcpSockets::open().unwrap();
+        list.each(|socket| readings.ignore(&socket)).unwrap();
+        list.each(|socket| {
+            if socket.local == server {
+                assert_eq!(readings.list(at(1), &ends, &socket), None);
+            }
+        })
+        .unwrap();
+        assert_eq!(readings.finish(), SocketSeries::default());
+    }
+}

@@ -211,9 +211,16 @@ impl Presentation<'_> {
                     .into(),
             )
             .chain(remark)
+            .chain(self.traces.iter().flat_map(trace_notes))
             .collect(),
         }
     }
+}
+
+/// What is missing in the traces of a run.
+fn trace_notes(trace: &RunTrace) -> impl Iterator<Item = String> {
+    let RunTrace { run, notes, .. } = trace;
+    notes.iter().map(|note| format!("{}: {note}", run.case))
 }
 
 /// Bytes of a full packet, for the mean loss.

@@ -92,6 +92,8 @@ pub struct RunTrace {
     pub links: Vec<Recorded>,
     /// What is missing, in one sentence each.
     pub notes: Vec<String>,
+    /// The first recording that has failed; the run counts nevertheless.
+    pub failure: Option<String>,
 }
 
 impl Tracing<'_> {
@@ -149,10 +151,11 @@ impl RunRecording {
         })
     }
 
-    /// Ends the recording.
+    /// Ends the recording. A recording that has failed does not make the run fail.
     pub fn finish(self, topology: &Topology, path: &Path) -> Result<RunTrace, LabError> {
-        let sockets = self.sampler.map(Sampler::finish).transpose()?;
-        let sockets = sockets.unwrap_or_default();
+        let sockets = self.sampler.map(Sampler::finish).transpose();
+        let mut failure = sockets.as_ref().err().map(ToString::to_string);
+        let sockets = sockets.ok().flatten().unwrap_or_default();
         let links: Vec<Recorded> = if self.has_links {
             topology
                 .links()
@@ -161,8 +164,11 @@ impl RunRecording {
         } else {
             Vec::new()
         };
+        // All writers end, also after the first failure.
         for (place, writer) in self.writers {
-            writer.finish().map_err(at(FilePath::new(&place)))?;
+            if let Err(error) = writer.finish() {
+                failure.get_or_insert(format!("{place}: {error}"));
+            }
         }
         let notes = notes(path, &sockets, &links, self.interval);
         Ok(RunTrace {
@@ -171,6 +177,7 @@ impl RunRecording {
             sockets,
             links,
             notes,
+            failure,
         })
     }
 }

@@ -188,6 +188,7 @@ mod tests {
             },
             links,
             notes: Vec::new(),
+            failure: None,
         }
     }
 

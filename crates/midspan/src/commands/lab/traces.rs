@@ -9,7 +9,7 @@ use midspan_lab::trace::{CaptureName, RunName, RunTrace, SocketSample, SocketSer
 use midspan_path::Path;
 use midspan_sim::trace::{CwndLine, Field, Kind, QueueLine, RateLine, RttLine};
 use midspan_units::Time;
-use miette::{Context, IntoDiagnostic};
+use miette::{Context, IntoDiagnostic, miette};
 
 use crate::files::Replacement;
 use crate::lab_arguments::LabRunOptions;
@@ -79,9 +79,15 @@ impl<'a> Traces<'a> {
     pub fn add(&self, trace: &RunTrace) {
         let mut state = self.state.borrow_mut();
         let captures = std::mem::take(&mut state.captures);
-        let written = captures
-            .into_iter()
-            .try_for_each(|(file, replacement)| commit(file, replacement))
+        let complete = match &trace.failure {
+            Some(failure) => Err(miette!("{failure}")),
+            None => Ok(()),
+        };
+        let written = complete
+            .and_then(|()| {
+                let mut captures = captures.into_iter();
+                captures.try_for_each(|(file, replacement)| commit(file, replacement))
+            })
             .and_then(|()| self.write(trace));
         if let Err(error) = written {
             state.error.get_or_insert(error);

@@ -128,7 +128,7 @@ impl Case {
                 key = key.with("ACKs first at", rate);
             }
         }
-        if let Some(discarded) = self.discarded {
+        if let Some(discarded) = &self.discarded {
             key = key.with("after", discarded.to_text());
         }
         Some(key)

@@ -9,6 +9,9 @@ use midspan_testbed::network::NetworkError;
 use midspan_testbed::program::LaunchError;
 use thiserror::Error;
 
+/// The name of the command of a flow, as a program that can fail.
+pub(crate) const COMMAND: &str = "command";
+
 /// A lab run failed. A run that finished but could not keep up is not an error: it is void
 /// ([`Validity`](crate::Validity)).
 #[derive(Debug, Error)]
@@ -92,6 +95,15 @@ pub enum LabError {
     /// The path file contains something that the lab cannot build.
     #[error("{0}")]
     Unsupported(String),
+}
+
+impl LabError {
+    /// Whether a transfer has failed, and not the lab: another run may succeed.
+    #[must_use]
+    pub fn is_of_transfer(&self) -> bool {
+        let transfers = ["curl", "iperf3", COMMAND];
+        matches!(self, Self::Program { program, .. } if transfers.contains(&program.as_str()))
+    }
 }
 
 /// Adds the file's name to an I/O error.

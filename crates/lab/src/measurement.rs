@@ -65,6 +65,15 @@ pub enum FlowResult {
         /// Time of each request.
         times: Vec<TimeSpan>,
     },
+    /// A command.
+    Command {
+        /// From its start to its end.
+        completion: TimeSpan,
+        /// Its exit status; 128 and the number of the signal if a signal ended it.
+        status: i32,
+        /// The end of its output.
+        output: String,
+    },
 }
 
 impl FlowMeasurement {
@@ -78,12 +87,22 @@ impl FlowMeasurement {
                 let rate = BitRate::from_transfer(size.bytes(), *completion)?;
                 Some(number(rate.bits_per_second()))
             }
-            FlowResult::RequestResponse { .. } => None,
+            FlowResult::RequestResponse { .. } | FlowResult::Command { .. } => None,
+        }
+    }
+
+    /// The exit status of a command that has failed.
+    #[must_use]
+    pub const fn failed_status(&self) -> Option<i32> {
+        match self.result {
+            FlowResult::Command { status, .. } if status != 0 => Some(status),
+            _ => None,
         }
     }
 
     /// The completion time; `None` for bulk, which has a fixed time. For requests and responses,
-    /// the median of their times.
+    /// the median of their times. `None` also for a command that has failed: a
+    /// failure may be fast.
     #[must_use]
     pub fn completion(&self) -> Option<TimeSpan> {
         match &self.result {
@@ -95,6 +114,9 @@ impl FlowMeasurement {
                 times.sort_unstable();
                 times.get(times.len() / 2).copied()
             }
+            FlowResult::Command {
+                completion, status, ..
+            } => (*status == 0).then_some(*completion),
             FlowResult::Bulk { .. } => None,
         }
     }

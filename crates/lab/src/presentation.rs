@@ -14,6 +14,7 @@ use midspan_units::{TimeSpan, number};
 use crate::emulator::BIN;
 use crate::headline::RATIO;
 use crate::results::{case_name, cases};
+use crate::trace::{self, RunTrace};
 use crate::{Measurement, headline, validity};
 
 /// The results of a lab run.
@@ -27,6 +28,8 @@ pub struct Presentation<'a> {
     pub command: String,
     /// The measurements.
     pub measurements: &'a [Measurement],
+    /// The traces that are plotted; may be empty.
+    pub traces: &'a [RunTrace],
     /// The measurements as records.
     pub records: &'a Records,
 }
@@ -90,6 +93,7 @@ impl Presentation<'_> {
                 .map(|(index, flow)| Content::Lines(self.progress(index, flow)))
                 .collect(),
         });
+        sections.extend(trace::sections(self.path, self.traces));
         if !ratios.is_empty() {
             sections.push(Section {
                 heading: "Midspan against the others".into(),
@@ -207,9 +211,16 @@ impl Presentation<'_> {
                     .into(),
             )
             .chain(remark)
+            .chain(self.traces.iter().flat_map(trace_notes))
             .collect(),
         }
     }
+}
+
+/// What is missing in the traces of a run.
+fn trace_notes(trace: &RunTrace) -> impl Iterator<Item = String> {
+    let RunTrace { run, notes, .. } = trace;
+    notes.iter().map(|note| format!("{}: {note}", run.case))
 }
 
 /// Bytes of a full packet, for the mean loss.

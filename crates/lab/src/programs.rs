@@ -20,6 +20,8 @@ pub enum Program {
     Haproxy,
     /// Another one, which is no package of Debian.
     Pepsal,
+    /// Runs a program in namespaces of its own.
+    Unshare,
 }
 
 impl Program {
@@ -32,6 +34,7 @@ impl Program {
             Self::Ping => ("ping", Some("iputils-ping")),
             Self::Haproxy => ("haproxy", Some("haproxy")),
             Self::Pepsal => ("pepsal", None),
+            Self::Unshare => ("unshare", Some("util-linux")),
         }
     }
 

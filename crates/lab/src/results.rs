@@ -4,7 +4,7 @@ use midspan_path::{Flow, Path};
 use midspan_records::quantity::{
     ACKS_UPSTREAM, COMPLETION_TIME, GOODPUT, RETRANSMISSIONS, SHARE_OF_LINK, TIME_TO_FIRST_BYTE,
 };
-use midspan_records::{Bound, By, Quantity, Record, Spread};
+use midspan_records::{Better, Bound, By, Quantity, Record, Spread};
 use midspan_units::{BitRate, number};
 
 use crate::CaseKind;
@@ -12,17 +12,24 @@ use crate::headline::RATIO;
 use crate::measurement::{FlowMeasurement, Measurement};
 use crate::validity::accounts_for;
 
+/// How a command ended; 0 if it has succeeded.
+static EXIT_STATUS: Quantity = Quantity::new("exit status", "", Better::Neither);
+
 /// The value of a quantity of a flow in one run; `None` if the flow has none.
 type ValueOf = fn(&Path, &Flow, &Measurement, &FlowMeasurement) -> Option<f64>;
 
 /// What is measured of every flow, in the order of the table.
-static MEASURED: [(&Quantity, ValueOf); 6] = [
+static MEASURED: [(&Quantity, ValueOf); 7] = [
     (&TIME_TO_FIRST_BYTE, |_, _, _, flow| match flow.result {
         crate::FlowResult::File { first_byte, .. } => Some(first_byte.as_seconds()),
         _ => None,
     }),
     (&COMPLETION_TIME, |_, _, _, flow| {
         flow.completion().map(midspan_units::TimeSpan::as_seconds)
+    }),
+    (&EXIT_STATUS, |_, _, _, flow| match flow.result {
+        crate::FlowResult::Command { status, .. } => Some(f64::from(status)),
+        _ => None,
     }),
     (&GOODPUT, |_, flow, _, measured| measured.goodput(flow)),
     (&SHARE_OF_LINK, |path, flow, _, measured| {

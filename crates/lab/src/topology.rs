@@ -15,7 +15,7 @@ use midspan_path::{
 use midspan_testbed::network::{Configure, End, Link, Node};
 
 use crate::LabError;
-use crate::emulator::{LinkEmulator, Setup};
+use crate::emulator::{LinkEmulator, Recording, Setup};
 use crate::receive_buffer;
 
 /// The running network of a path.
@@ -95,8 +95,19 @@ impl Topology {
 
     /// Restarts all links: empty, and with random streams from `seed`.
     pub fn reset_links(&self, path: &Path, seed: u64) -> Result<(), LabError> {
-        for (link, emulator) in path.links.iter().zip(&self.links) {
-            emulator.reset(&link_setup(link, seed))?;
+        self.reset_links_recording(path, seed, |_| Ok(Recording::default()))
+    }
+
+    /// Restarts all links, as [`Self::reset_links`]. `recording` returns what a link records from then
+    /// on.
+    pub fn reset_links_recording(
+        &self,
+        path: &Path,
+        seed: u64,
+        mut recording: impl FnMut(LinkIndex) -> Result<Recording, LabError>,
+    ) -> Result<(), LabError> {
+        for (index, (link, emulator)) in path.links.iter().zip(&self.links).enumerate() {
+            emulator.reset(&link_setup(link, seed), recording(LinkIndex(index))?)?;
         }
         Ok(())
     }

@@ -31,7 +31,7 @@
 //! A [`FixedLink`] decides the fate of a packet when it arrives, so there is no timer and nothing to
 //! poll. A property test compares it with [`Link`], which works in every case.
 //!
-//! [`Bursts`] and [`Histogram`] measure how packets are grouped in time.
+//! [`Bursts`] and [`Histogram`] measure how packets are grouped in time, [`RateMeter`] their rate.
 //!
 //! `docs/link-model.md` describes the model in one page.
 //!
@@ -57,6 +57,7 @@ mod pipeline;
 mod polled_medium;
 mod queue;
 mod queue_management;
+mod rate_meter;
 mod recorded_trace;
 mod schedule;
 mod seed;
@@ -84,6 +85,7 @@ pub use pipeline::{
 pub use polled_medium::{PolledConfiguration, PolledCounters, PolledMedium, Station};
 pub use queue::{DropTail, Queue, QueueLimit};
 pub use queue_management::{Management, QueueManagement};
+pub use rate_meter::{RateMeter, RateSample};
 pub use recorded_trace::{Opportunities, RecordedTrace, Trace, TraceError};
 pub use schedule::{Schedule, ScheduleError, State, Step};
 pub use seed::{Direction, Stream, Streams, stream};

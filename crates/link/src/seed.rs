@@ -24,7 +24,9 @@ impl Direction {
         }
     }
 
-    const fn name(self) -> &'static str {
+    /// The name, as in traces.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Up => "up",
             Self::Down => "down",

@@ -28,7 +28,7 @@ pub mod route_watch;
 pub mod routing;
 pub mod sandbox;
 pub mod scheduling;
-
+mod socket_lists;
 pub mod tcp;
 pub mod tun;
 pub mod user_map;

@@ -52,6 +52,63 @@ fn information_counts_what_was_sent() {
 }
 
 #[test]
+fn the_list_of_connections_has_each_end_with_its_information() {
+    let (opened, accepted) = connection();
+    // A socket for both versions of IP, whose peer has an IPv4 address; without IPv6, another one.
+    let listener = TcpListener::bind("[::]:0").or_else(|_| TcpListener::bind("127.0.0.1:0"));
+    let listener = listener.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let both = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let list = tcp::TcpSockets::open().unwrap();
+    for _ in 0..2 {
+        let mut found = Vec::new();
+        list.each(|socket| found.push(socket)).unwrap();
+        let ends = |local, remote| {
+            let same = |socket: &&tcp::TcpSocket| (socket.local, socket.remote) == (local, remote);
+            found.iter().filter(same).collect::<Vec<_>>()
+        };
+        for socket in [&opened, &accepted, &both] {
+            let (local, remote) = (socket.local_addr().unwrap(), socket.peer_addr().unwrap());
+            let [own] = ends(local, remote)[..] else {
+                panic!("{local} {remote}: {found:?}");
+            };
+            let known = tcp::information(socket).unwrap();
+            assert_eq!(
+                own.information.congestion_window(),
+                known.congestion_window()
+            );
+            assert_eq!(own.information.segment_size(), known.segment_size());
+            // The same socket by its name.
+            let again = list.read(&own.name).unwrap().unwrap();
+            assert_eq!((again.local, again.cookie), (own.local, own.cookie));
+            assert_eq!(again.information.segment_size(), known.segment_size());
+            // The other end is another socket.
+            let [other] = ends(remote, local)[..] else {
+                panic!("{remote} {local}: {found:?}");
+            };
+            assert_ne!(own.cookie, other.cookie);
+        }
+    }
+    // A socket that is gone: closed by a reset, so it does not wait.
+    let (local, remote) = (opened.local_addr().unwrap(), opened.peer_addr().unwrap());
+    let mut name = None;
+    list.each(|socket| {
+        if (socket.local, socket.remote) == (local, remote) {
+            name = Some(socket.name);
+        }
+    })
+    .unwrap();
+    tcp::set_reset_on_close(&opened, true).unwrap();
+    drop(opened);
+    assert!(list.read(&name.unwrap()).unwrap().is_none());
+    drop(accepted);
+    let mut listening = false;
+    list.each(|socket| listening |= socket.remote.port() == 0)
+        .unwrap();
+    assert!(!listening, "a listening socket is no connection");
+}
+
+#[test]
 fn unread_data_stays_in_the_send_queue() {
     let (mut opened, _accepted) = connection();
     opened.set_nonblocking(true).unwrap();

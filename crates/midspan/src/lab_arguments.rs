@@ -34,9 +34,10 @@ pub enum LabPackage {
         subcommand_negates_reqs = true,
         after_help = "Examples:\n  midspan lab geo --against direct,haproxy,midspan --repetitions 3\n  \
                       midspan lab my-path.toml --html report.html\n  midspan lab geo --sweep \
-                      'link.satellite.loss=0.1 %,1 %' --state runs.jsonl\n  midspan lab verify"
+                      'link.satellite.loss=0.1 %,1 %' --state runs.jsonl\n  midspan lab geo --trace \
+                      cwnd,rtt,queue,rate --output-directory traces --html report.html\n  midspan lab verify"
     )]
-    Lab(LabOptions),
+    Lab(Box<LabOptions>),
     /// Run the flows of a path in virtual time, packet by packet
     ///
     /// Uses the same path files as the lab, without real kernels: deterministic, and thousands of
@@ -134,6 +135,37 @@ pub enum LabCommand {
     #[command(after_help = "Examples:\n  midspan lab paths --state runs.jsonl\n  \
                       midspan lab paths geo-1e-3 --transfers \"1 MB\",page --repetitions 6")]
     Paths(RealPathsOptions),
+    /// Open a prompt inside a host of a path, or run a command there
+    ///
+    /// The links, the servers and the proxy of the case run meanwhile; all ends with the prompt or the
+    /// command, also what it has left in the background. MIDSPAN_SERVER_ADDRESS and MIDSPAN_SERVER_PORT
+    /// name the web server of the host's first flow, MIDSPAN_URL its file. The exit status is that of the
+    /// command.
+    #[command(
+        after_help = "Examples:\n  midspan lab shell geo\n  midspan lab shell geo --against midspan \
+                      -- sh -c 'curl -o /dev/null $MIDSPAN_URL'\n  midspan lab shell geo --host server"
+    )]
+    Shell(ShellOptions),
+}
+
+/// Options of `midspan lab shell`.
+#[derive(Debug, Args)]
+pub struct ShellOptions {
+    /// Built-in path or path file
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// The host, by its name; the client of the first flow unless given
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// What runs on the proxy's node, as for `midspan lab PATH`
+    #[arg(long, value_name = "CASE", default_value = "direct")]
+    pub against: CaseKind,
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// The command and its arguments, instead of a prompt
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<std::ffi::OsString>,
 }
 
 /// Options of `midspan lab paths`.
@@ -160,6 +192,9 @@ pub struct RealPathsOptions {
     /// Measure nothing more: show the results in the file
     #[arg(long, requires = "state")]
     pub only_finished: bool,
+    /// Write a report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
@@ -216,9 +251,58 @@ pub struct LabRunOptions {
     /// Write a report
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Write traces of these kinds of each run, with the columns of `midspan sim --trace`; with
+    /// --html, also plots of them
+    #[arg(long, value_delimiter = ',', value_name = "KIND", conflicts_with_all = ["sweep", "state"])]
+    pub trace: Vec<LabTraceKind>,
+    /// Shortest time between two samples of a trace, 1 ms to 10 s
+    #[arg(long, value_name = "TIME", default_value = "10 ms", value_parser = trace_interval)]
+    pub trace_interval: TimeSpan,
+    /// Folder for the traces
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub output_directory: PathBuf,
+    /// Write packet captures of each run, one for each end of each link; the names of case, run, node
+    /// and link are inserted before the file extension
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["sweep", "state"])]
+    pub pcap: Option<PathBuf>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Kinds of traces of `midspan lab PATH --trace`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LabTraceKind {
+    /// cwnd, ssthresh and data in flight of the sending sockets
+    Cwnd,
+    /// Smoothed round-trip times of the sending sockets
+    Rtt,
+    /// Packets waiting in the queue of each link, the most of each interval
+    Queue,
+    /// Rate of the packets that come out of each link, in intervals of at least 100 ms
+    Rate,
+}
+
+impl From<LabTraceKind> for Kind {
+    fn from(kind: LabTraceKind) -> Self {
+        match kind {
+            LabTraceKind::Cwnd => Self::Cwnd,
+            LabTraceKind::Rtt => Self::Rtt,
+            LabTraceKind::Queue => Self::Queue,
+            LabTraceKind::Rate => Self::Rate,
+        }
+    }
+}
+
+/// The time between two samples of a trace.
+fn trace_interval(text: &str) -> Result<TimeSpan, String> {
+    let interval: TimeSpan = text.parse().map_err(|error| format!("{error}"))?;
+    let range = TimeSpan::from_milliseconds(1)..=TimeSpan::from_seconds(10);
+    if range.contains(&interval) {
+        Ok(interval)
+    } else {
+        Err(format!("between {} and {}", range.start(), range.end()))
+    }
 }
 
 /// Options of `midspan sim`.
@@ -303,10 +387,14 @@ pub struct MergeOptions {
 pub enum TraceKind {
     /// cwnd, ssthresh and data in flight, whenever they change
     Cwnd,
+    /// Smoothed round-trip times, whenever they change
+    Rtt,
     /// Segments as they are sent, ACKs as they arrive
     Sequence,
     /// Packets waiting in each queue after each arrival
     Queue,
+    /// Rate of the packets that come out of each link, in intervals of 100 ms
+    Rate,
     /// Dropped packets, and the place of each drop
     Drops,
     /// Size of a proxy's forward data, as a distribution
@@ -319,8 +407,10 @@ impl From<Kind> for TraceKind {
     fn from(kind: Kind) -> Self {
         match kind {
             Kind::Cwnd => Self::Cwnd,
+            Kind::Rtt => Self::Rtt,
             Kind::Sequence => Self::Sequence,
             Kind::Queue => Self::Queue,
+            Kind::Rate => Self::Rate,
             Kind::Drops => Self::Drops,
         }
     }

@@ -105,9 +105,10 @@ fn lab_package(command: lab_arguments::LabPackage) -> commands::Outcome {
         LabPackage::Conformance(options) => commands::conformance::conformance(&options),
         LabPackage::Manual(options) => commands::manual::manual(&options),
         LabPackage::Paths(output) => commands::paths::paths(output),
-        LabPackage::Lab(lab) => match lab.command {
-            Some(LabCommand::Verify(options)) => commands::verify::verify(&options),
-            Some(LabCommand::Paths(options)) => commands::real_paths::real_paths(&options),
+        LabPackage::Lab(lab) => match &lab.command {
+            Some(LabCommand::Verify(options)) => commands::verify::verify(options),
+            Some(LabCommand::Paths(options)) => commands::real_paths::real_paths(options),
+            Some(LabCommand::Shell(options)) => commands::lab::shell::run(options),
             None => commands::lab::lab(&lab.run),
         },
     }

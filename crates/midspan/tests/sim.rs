@@ -52,7 +52,7 @@ fn a_sweep_prints_one_tidy_table_whatever_the_threads() {
     );
 }
 
-/// The page has a figure for one swept key, heat maps for two, the distribution of repetitions without any,
+/// The page has a figure for one swept key, small multiples and heat maps for two, the distribution of repetitions without any,
 /// and the file of all runs, the same as that of --each-run.
 #[test]
 fn a_page_has_figures_all_runs_and_where_they_come_from() {
@@ -91,6 +91,19 @@ fn a_page_has_figures_all_runs_and_where_they_come_from() {
     ] {
         assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
     }
+    // Small multiples: a chart for each value of the second key.
+    for chart in [
+        "completion time by link.line.loss",
+        "link.line.delay = 20 ms",
+    ] {
+        assert!(html.contains(chart), "{chart}");
+    }
+    // A key whose values are no numbers has no axis.
+    let html = page(&[
+        "host.server.congestion_control=reno,cubic",
+        "link.line.delay=10 ms,20 ms",
+    ]);
+    assert!(!html.contains("link.line.delay = 20 ms"));
     let html = page(&[]);
     assert!(html.contains("share of the repetitions"));
     for fact in [
@@ -273,7 +286,7 @@ fn traces_are_written_where_they_are_asked_for() {
         "--set",
         "proxy.gateway.client_leg.congestion_control=cubic",
         "--trace",
-        "cwnd,queue,bursts,forward,drops,sequence",
+        "cwnd,rtt,queue,rate,bursts,forward,drops,sequence",
         "--output-directory",
         folder.path().to_str().unwrap(),
         "--pcap",
@@ -284,7 +297,9 @@ fn traces_are_written_where_they_are_asked_for() {
     assert!(output.status.success(), "{error}");
     assert!(out.contains("p99.9 burst"), "{out}");
     for case in ["direct", "midspan"] {
-        for kind in ["cwnd", "queue", "bursts", "drops", "sequence", "forward"] {
+        for kind in [
+            "cwnd", "rtt", "queue", "rate", "bursts", "drops", "sequence", "forward",
+        ] {
             let file = at(&format!("{case}-{kind}.csv"));
             let written = std::fs::read_to_string(&file).unwrap();
             let least = if matches!(kind, "drops") || (kind == "forward" && case == "direct") {

@@ -87,6 +87,7 @@ pub struct FlowTable {
     pub count: Given<u32>,
     pub objects: Given<u32>,
     pub parallel: Given<u32>,
+    pub command: Given<Vec<String>>,
     pub start: Given<TimeSpan>,
 }
 
@@ -132,6 +133,7 @@ pub enum WorkloadName {
     BulkUpload,
     RequestResponse,
     Page,
+    Command,
 }
 
 /// `[run]`

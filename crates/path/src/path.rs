@@ -199,7 +199,7 @@ pub struct Flow {
 }
 
 /// The data that a flow transfers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Workload {
     /// One file from server to client.
     Download {
@@ -237,6 +237,13 @@ pub enum Workload {
         /// Number of connections.
         parallel: u32,
     },
+    /// The data that a command in the client's host transfers; only the lab supports it.
+    Command {
+        /// The program and its arguments; at least the program.
+        command: Vec<String>,
+        /// The size of a file that the server has for it.
+        size: Option<ByteSize>,
+    },
 }
 
 /// The order of the flows in a run.
@@ -269,7 +276,7 @@ impl Workload {
         matches!(self, Self::Upload { .. } | Self::BulkUpload { .. })
     }
 
-    /// The total amount of data; `None` if the duration is given instead.
+    /// The total amount of data; `None` if the duration is given instead, or a command decides.
     #[must_use]
     pub const fn total_size(&self) -> Option<ByteSize> {
         match self {
@@ -282,6 +289,19 @@ impl Workload {
             } => Some(ByteSize::from_bytes(
                 size.bytes().saturating_mul(*times as u64),
             )),
+            Self::BulkDownload { .. } | Self::BulkUpload { .. } | Self::Command { .. } => None,
+        }
+    }
+
+    /// The size of the file that the server or the client has for the transfer; `None` if it has none.
+    #[must_use]
+    pub const fn file_size(&self) -> Option<ByteSize> {
+        match self {
+            Self::Download { size }
+            | Self::Upload { size }
+            | Self::Page { size, .. }
+            | Self::RequestResponse { size, .. } => Some(*size),
+            Self::Command { size, .. } => *size,
             Self::BulkDownload { .. } | Self::BulkUpload { .. } => None,
         }
     }

@@ -213,7 +213,13 @@ impl Workload {
     }
 
     fn keys(&self) -> Keys {
-        let (name, more) = match *self {
+        let (name, more) = match self {
+            Self::Command { command, size } => {
+                let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
+                let mut keys = vec![("command", format!("[{}]", words.join(", ")))];
+                keys.extend(size.map(|size| ("size", shown(size))));
+                ("command", keys)
+            }
             Self::Download { size } => ("download", vec![("size", shown(size))]),
             Self::Upload { size } => ("upload", vec![("size", shown(size))]),
             Self::BulkDownload { duration } => {

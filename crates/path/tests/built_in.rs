@@ -98,7 +98,7 @@ fn geo_is_the_path_of_the_demonstration() {
     assert_eq!(rates.up, rate("2 Mbit/s"));
     assert_eq!(geo.round_trip_time(&geo.flows[0]), milliseconds(600));
 
-    let sizes: Vec<Workload> = geo.flows.iter().map(|flow| flow.workload).collect();
+    let sizes: Vec<Workload> = geo.flows.iter().map(|flow| flow.workload.clone()).collect();
     let download = |bytes| Workload::Download {
         size: ByteSize::from_bytes(bytes),
     };

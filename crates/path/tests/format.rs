@@ -95,9 +95,53 @@ fn a_direction_overrides_the_keys_of_its_link() {
 }
 
 #[test]
+fn a_command_is_a_list_of_words() {
+    let text = |flow: &str| {
+        format!(
+            "[[host]]\nname = \"a\"\n[[host]]\nname = \"b\"\n[[link]]\nname = \"wire\"\n\
+             between = [\"a\", \"b\"]\n[[flow]]\nname = \"run\"\nfrom = \"a\"\nto = \"b\"\n\
+             workload = \"command\"\n{flow}\n"
+        )
+    };
+    let read = |flow: &str| Path::read(&Source::new("test", text(flow)));
+    let path = read("command = [\"sh\", \"-c\", \"a \\\"b\\\"\"]\nsize = \"1 KB\"").unwrap();
+    let expected = Workload::Command {
+        command: ["sh", "-c", "a \"b\""].map(str::to_owned).into(),
+        size: Some(ByteSize::from_bytes(1000)),
+    };
+    assert_eq!(path.flows[0].workload, expected);
+    assert_eq!(expected.total_size(), None);
+    assert_eq!(expected.file_size(), Some(ByteSize::from_bytes(1000)));
+    // What is written is what was read.
+    let again = Path::read(&Source::new("test.toml", path.to_text().unwrap())).unwrap();
+    assert_eq!(again.flows, path.flows);
+    let long = format!("command = [\"{}\"]", "x".repeat(5000));
+    let many = format!("command = [{}]", "\"x\", ".repeat(257));
+    for (flow, reason) in [
+        ("", "a command flow needs `command`"),
+        ("command = []", "1 to 256 words"),
+        ("command = [\"\"]", "is the program"),
+        ("command = [\"a\", \"\\u0000\"]", "no zero byte"),
+        (long.as_str(), "at most 4096 bytes"),
+        (many.as_str(), "1 to 256 words"),
+        (
+            "command = [\"ls\"]\ncount = 3",
+            "a command flow has no `count`",
+        ),
+    ] {
+        let error = read(flow).unwrap_err().to_string();
+        assert!(error.contains(reason), "{flow}: {error}");
+    }
+}
+
+#[test]
 fn workloads_have_their_options_and_defaults() {
     let path = path();
-    let kinds: Vec<Workload> = path.flows.iter().map(|flow| flow.workload).collect();
+    let kinds: Vec<Workload> = path
+        .flows
+        .iter()
+        .map(|flow| flow.workload.clone())
+        .collect();
     let size = |bytes| ByteSize::from_bytes(bytes);
     assert_eq!(
         kinds,

@@ -8,7 +8,7 @@
 //! - [`Table`], as text or in the report. [`pivot`]: one row per case, one column per quantity;
 //!   [`beside_printed`]: one row per record, next to the number that a paper prints.
 //! - [`TextBars`]: bars made of characters, for a terminal.
-//! - [`BarPlot`], [`LinePlot`], [`IntervalPlot`], [`HeatPlot`], [`PathPicture`]: SVG.
+//! - [`BarPlot`], [`LinePlot`], [`IntervalPlot`], [`PanelPlot`], [`HeatPlot`], [`PathPicture`]: SVG.
 //! - [`Report`]: all of these in one HTML file without external references.
 //!
 //! Every input text is untrusted: control characters never reach a terminal, and markup never
@@ -58,7 +58,8 @@ pub use error::Error;
 pub use path_picture::{DirectionPicture, LinkPicture, NodeKind, NodePicture, PathPicture};
 pub use pivot::{pivot, pivot_of};
 pub use plot::{
-    Axis, Bar, BarPlot, BarSeries, Categories, HeatPlot, Interval, IntervalPlot, LinePlot, Series,
+    Axis, Bar, BarPlot, BarSeries, Categories, HeatPlot, Interval, IntervalPlot, LinePlot, Panel,
+    PanelPlot, Series,
 };
 pub use report::{Content, Download, Fact, Method, Report, Section, Validity};
 pub use table::{Alignment, Cell, Column, Table, stdout_width};

@@ -6,7 +6,7 @@ use midspan_records::Records;
 
 use crate::Error;
 use crate::path_picture::PathPicture;
-use crate::plot::{BarPlot, HeatPlot, IntervalPlot, LinePlot, palette};
+use crate::plot::{BarPlot, HeatPlot, IntervalPlot, LinePlot, PanelPlot, palette};
 use crate::table::{Alignment, Cell, Column, Table};
 use crate::text::clean;
 
@@ -85,6 +85,8 @@ pub enum Content {
     Lines(LinePlot),
     /// A chart of lines with intervals.
     Intervals(IntervalPlot),
+    /// Charts of lines with the same axes.
+    Panels(PanelPlot),
     /// A heat map.
     Heat(HeatPlot),
 }
@@ -230,6 +232,9 @@ impl<'a> SectionView<'a> {
                 Content::Lines(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
                 Content::Intervals(plot) => {
                     Block::Figure(Figure::of_plot(&plot.lines.title, plot.to_svg()?))
+                }
+                Content::Panels(plot) => {
+                    Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?))
                 }
                 Content::Heat(plot) => Block::Figure(Figure::of_plot(&plot.title, plot.to_svg()?)),
             })

@@ -6,8 +6,8 @@
 use midspan_records::{By, Record, Records};
 use midspan_report::{
     Axis, BarPlot, Categories, Content, DirectionPicture, Download, Fact, HeatPlot, Interval,
-    IntervalPlot, LinePlot, LinkPicture, Method, NodeKind, NodePicture, PathPicture, Report,
-    Section, Series, Validity, pivot,
+    IntervalPlot, LinePlot, LinkPicture, Method, NodeKind, NodePicture, Panel, PanelPlot,
+    PathPicture, Report, Section, Series, Validity, pivot,
 };
 use proptest::prelude::*;
 
@@ -69,6 +69,19 @@ fn report(text: &str, records: Records, points: Vec<(f64, f64)>) -> Report {
                 Content::Table(pivot(text, &records.records)),
                 Content::Bars(bars),
                 Content::Lines(lines.clone()),
+                Content::Panels(PanelPlot {
+                    title: owned(),
+                    x: lines.x.clone(),
+                    y: lines.y.clone(),
+                    columns: 2,
+                    panels: vec![
+                        Panel {
+                            name: owned(),
+                            series: lines.series.clone(),
+                        };
+                        3
+                    ],
+                }),
                 Content::Intervals(IntervalPlot {
                     lines,
                     intervals: vec![intervals],

@@ -14,7 +14,8 @@ use midspan_units::TimeSpan;
 
 /// What is compared: the time of a flow of fixed size, the rate of a bulk flow.
 fn compared(flow: &Flow) -> &'static Quantity {
-    if flow.workload.total_size().is_some() {
+    let is_command = matches!(flow.workload, Workload::Command { .. });
+    if flow.workload.total_size().is_some() || is_command {
         &COMPLETION_TIME
     } else {
         &GOODPUT
@@ -190,7 +191,7 @@ fn analysed(path: &Path, flow: &Flow, case: CaseKind) -> Result<Option<f64>, Pla
     Ok(match flow.workload {
         Workload::Download { size } | Workload::Upload { size } => answer.completion_time(size),
         Workload::BulkDownload { .. } | Workload::BulkUpload { .. } => Some(answer.throughput()),
-        Workload::RequestResponse { .. } | Workload::Page { .. } => None,
+        Workload::RequestResponse { .. } | Workload::Page { .. } | Workload::Command { .. } => None,
     })
 }
 

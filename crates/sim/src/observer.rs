@@ -16,7 +16,7 @@ pub trait Observer {
     /// Whether anything is observed. If not, events need not be processed in order of time.
     const WATCHES: bool = true;
 
-    /// Whether [`queue`](Self::queue) is called.
+    /// Whether [`queue`](Self::queue) and [`passed`](Self::passed) are called.
     const WATCHES_QUEUES: bool = false;
 
     /// A sender or receiver sends a packet.
@@ -52,6 +52,13 @@ pub trait Observer {
     /// events.
     fn queue(&mut self, now: Time, link: LinkId, up: bool, packets: usize, bytes: u64) {
         let _ = (now, link, up, packets, bytes);
+    }
+
+    /// A packet has come out of a link, in the direction `up` (from its first node to its second) or
+    /// down. Called only if [`WATCHES_QUEUES`](Self::WATCHES_QUEUES) is true, and only for links that
+    /// have their own events.
+    fn passed(&mut self, now: Time, link: LinkId, up: bool, packet: &Packet) {
+        let _ = (now, link, up, packet);
     }
 
     /// A proxy passes data on in one piece: the forward data of Shikama.
@@ -113,6 +120,14 @@ impl<A: Observer, B: Observer> Observer for (Option<A>, Option<B>) {
             self,
             |one| one.queue(now, link, up, packets, bytes),
             |other| other.queue(now, link, up, packets, bytes),
+        );
+    }
+
+    fn passed(&mut self, now: Time, link: LinkId, up: bool, packet: &Packet) {
+        notify(
+            self,
+            |one| one.passed(now, link, up, packet),
+            |other| other.passed(now, link, up, packet),
         );
     }
 

@@ -95,9 +95,8 @@ fn logarithms(path: &Path, seeds: u64) -> Vec<f64> {
         }
     }
     let flows = path.flows.iter().zip(sums).filter(|(flow, _)| {
-        let workload = flow.workload;
         !matches!(
-            workload,
+            flow.workload,
             Workload::Page { .. } | Workload::RequestResponse { .. }
         )
     });

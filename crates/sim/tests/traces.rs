@@ -46,8 +46,8 @@ fn scenario(split: bool) -> Scenario {
     scenario
 }
 
-fn tables(scenario: &Scenario) -> [String; 4] {
-    let mut outputs = [const { Vec::new() }; 4];
+fn tables(scenario: &Scenario) -> [String; 6] {
+    let mut outputs = [const { Vec::new() }; 6];
     let mut slots = outputs.iter_mut();
     let trace = Trace::new(scenario, |_| slots.next()).unwrap();
     let mut simulation = Simulation::link_by_link(scenario, trace).unwrap();
@@ -58,7 +58,7 @@ fn tables(scenario: &Scenario) -> [String; 4] {
 
 #[test]
 fn tables_say_what_happened() {
-    let [cwnd, sequence, queue, drops] = tables(&scenario(false));
+    let [cwnd, rtt, sequence, queue, rate, drops] = tables(&scenario(false));
     let head = |text: &str, lines: usize| text.lines().take(lines).collect::<Vec<_>>().join("\n");
     assert_eq!(
         head(&sequence, 5),
@@ -77,6 +77,24 @@ fn tables_say_what_happened() {
     assert!(
         queue.contains("0.040160000,\"hop, the 0\",up,3,3120\n"),
         "{queue}"
+    );
+    // The first sample is that of the handshake, in ticks of a millisecond.
+    assert_eq!(
+        head(&rtt, 2),
+        "time_s,flow,leg,rtt_s\n0.040160000,file,1,0.04"
+    );
+    // A SYN, then all data that has come out of the first link: 8 segments, and one that is sent again.
+    let sum = |direction: &str| -> u64 {
+        let prefix = format!("\"hop, the 0\",{direction}");
+        let lines = rate.lines().filter(|line| line.contains(&prefix));
+        lines
+            .map(|line| line.split(',').nth(4).unwrap().parse::<u64>().unwrap())
+            .sum()
+    };
+    assert_eq!(sum("up"), 40 + 9 * 1040, "{rate}");
+    assert!(
+        rate.starts_with("time_s,link,direction,bytes,rate_bits_per_second\n0.100000000,"),
+        "{rate}"
     );
     // Slow start; then half of the data that was in flight.
     assert!(cwnd.contains(",file,1,5000,,"), "{cwnd}");

@@ -2,15 +2,16 @@
 
 use hdrhistogram::Histogram;
 use midspan_link::{
-    Configuration, Counters, Direction as LinkDirection, DropReason, LinkError, Output, Pipeline,
-    Stage as _, Streams,
+    Configuration, Counters, Direction as LinkDirection, DropReason, LinkError, Output,
+    Packet as _, Pipeline, Stage as _, Streams,
 };
 use midspan_units::{Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
-use super::Setup;
 use super::frame::{Frame, Kind};
 use super::seconds::{Second, Seconds};
+use super::series::{DirectionSeries, Series};
+use super::{SeriesIntervals, Setup};
 
 /// Width of the bins of [`DirectionReport::delivered`].
 pub const BIN: TimeSpan = TimeSpan::from_milliseconds(100);
@@ -64,6 +65,8 @@ pub(super) struct Direction {
     data_segments: u64,
     delivered: Vec<u64>,
     seconds: Seconds,
+    /// `None`: no series are recorded.
+    series: Option<Series>,
     /// Lateness in nanoseconds.
     lateness: Histogram<u64>,
     /// The due time of the frame that was handed out last.
@@ -93,6 +96,7 @@ impl Direction {
                 data_segments: 0,
                 delivered: Vec::new(),
                 seconds: Seconds::new(configuration),
+                series: None,
                 lateness: lateness_histogram(),
                 due: Time::ZERO,
             })
@@ -101,6 +105,16 @@ impl Direction {
             make(&setup.up, LinkDirection::Up)?,
             make(&setup.down, LinkDirection::Down)?,
         )))
+    }
+
+    /// From now on, records series.
+    pub(super) fn record(&mut self, intervals: SeriesIntervals) {
+        self.series = Some(Series::new(intervals.queue, intervals.rate));
+    }
+
+    /// Ends the recording of series; empty if there is none.
+    pub(super) fn recorded(&mut self) -> DirectionSeries {
+        self.series.take().map(Series::finish).unwrap_or_default()
     }
 
     /// A frame arrives at the link.
@@ -115,6 +129,9 @@ impl Direction {
             Kind::Other | Kind::NotCarried => {}
         }
         self.link.handle(at, Frame { bytes, kind });
+        if let Some(series) = &mut self.series {
+            series.arrived(at, self.link.waiting());
+        }
     }
 
     /// The next frame that has left the link by `now`, delivered or dropped.
@@ -122,6 +139,9 @@ impl Direction {
         match self.link.poll(now)? {
             Output::Delivered { due, packet } => {
                 self.due = due;
+                if let Some(series) = &mut self.series {
+                    series.delivered(due, packet.size());
+                }
                 if let Kind::Data(length) | Kind::Rest(length) = packet.kind {
                     self.count_delivered(due, length);
                 }

@@ -10,8 +10,10 @@
 
 mod direction;
 mod frame;
+pub mod frame_capture;
 mod packet;
 mod seconds;
+mod series;
 mod thread;
 
 use std::os::fd::OwnedFd;
@@ -22,12 +24,15 @@ use std::thread::JoinHandle;
 use midspan_link::Configuration;
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::packet_socket::{PacketSocket, Sight};
+use midspan_units::TimeSpan;
 use rustix::event::EventfdFlags;
 use serde::{Deserialize, Serialize};
 
 use direction::Direction;
 pub use direction::{BIN, DirectionReport, Lateness};
+pub use frame_capture::{CaptureCounts, EndCapture};
 pub use seconds::Second;
+pub use series::{DirectionSeries, QueueSample};
 
 use crate::LabError;
 
@@ -58,10 +63,45 @@ pub struct LinkReport {
     pub kernel_drops: u64,
 }
 
+/// What a link records in addition to its report.
+#[derive(Debug, Default)]
+pub struct Recording {
+    /// The series of both directions, in these intervals.
+    pub series: Option<SeriesIntervals>,
+    /// A capture at the end of the first node, and at the end of the second.
+    pub captures: Option<[EndCapture; 2]>,
+}
+
+/// The intervals of series.
+#[derive(Debug, Clone, Copy)]
+pub struct SeriesIntervals {
+    /// Of queues.
+    pub queue: TimeSpan,
+    /// Of rates.
+    pub rate: TimeSpan,
+}
+
+/// What a link has recorded.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Recorded {
+    /// From the first node to the second.
+    pub up: DirectionSeries,
+    /// From the second node to the first.
+    pub down: DirectionSeries,
+    /// The captures at the end of the first node, and at the end of the second.
+    pub captures: [CaptureCounts; 2],
+}
+
 enum Command {
     /// Discard all frames on the link and start again.
-    Reset(Box<(Direction, Direction)>, mpsc::Sender<()>),
+    Reset(
+        Box<(Direction, Direction)>,
+        Box<Recording>,
+        mpsc::Sender<()>,
+    ),
     Report(mpsc::Sender<LinkReport>),
+    /// End the recording.
+    Recorded(mpsc::Sender<Recorded>),
     Stop,
 }
 
@@ -116,10 +156,22 @@ impl LinkEmulator {
     }
 
     /// Discards all frames on the link and starts again with `setup`: clocks, counters, random
-    /// streams.
-    pub fn reset(&self, setup: &Setup) -> Result<(), LabError> {
+    /// streams, `recording`.
+    pub fn reset(&self, setup: &Setup, recording: Recording) -> Result<(), LabError> {
         let (done, wait) = mpsc::channel();
-        self.send(Command::Reset(prepare(setup)?, done))?;
+        let mut directions = prepare(setup)?;
+        if let Some(intervals) = recording.series {
+            directions.0.record(intervals);
+            directions.1.record(intervals);
+        }
+        self.send(Command::Reset(directions, Box::new(recording), done))?;
+        wait.recv().map_err(|_| self.ended())
+    }
+
+    /// Ends the recording that began with the last reset, and returns it.
+    pub fn recorded(&self) -> Result<Recorded, LabError> {
+        let (recorded, wait) = mpsc::channel();
+        self.send(Command::Recorded(recorded))?;
         wait.recv().map_err(|_| self.ended())
     }
 

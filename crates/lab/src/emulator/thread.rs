@@ -14,7 +14,7 @@ use rustix::time::ClockId;
 
 use super::direction::{Departed, Direction};
 use super::frame::{Kind, classify, to_monotonic};
-use super::{Command, LinkReport};
+use super::{CaptureCounts, Command, EndCapture, LinkReport, Recorded};
 
 /// Frames read from one tap before the thread does anything else.
 const BATCH: usize = 64;
@@ -32,6 +32,8 @@ pub(super) struct LinkThread {
     /// The monotonic clock at the start of the run.
     start: Duration,
     kernel_drops: u64,
+    /// Captures at the ends of the first and of the second node.
+    captures: Option<[EndCapture; 2]>,
     /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
@@ -54,6 +56,7 @@ impl LinkThread {
             commands,
             start: clock(ClockId::Monotonic),
             kernel_drops: 0,
+            captures: None,
             spare: Vec::new(),
         }
     }
@@ -86,12 +89,17 @@ impl LinkThread {
         };
         let realtime = clock(ClockId::Realtime);
         let monotonic = clock(ClockId::Monotonic);
+        let captures = self.captures.as_mut();
+        let mut capture = captures.map(|[first, second]| if from_first { first } else { second });
         for _ in 0..BATCH {
             let spare = &mut self.spare;
             let Some(taken) = tap.receive(|received| {
                 let kind = classify(received.frame);
                 if kind == Kind::NotCarried || received.frame.len() < received.length {
                     return None;
+                }
+                if let Some(capture) = &mut capture {
+                    capture.frame(received.at, received.frame);
                 }
                 let mut bytes = spare.pop().unwrap_or_default();
                 bytes.clear();
@@ -109,7 +117,15 @@ impl LinkThread {
 
     /// Sends all frames that are due.
     fn deliver(&mut self) {
-        for (direction, tap) in [(&mut self.up, &self.second), (&mut self.down, &self.first)] {
+        let (first, second) = match &mut self.captures {
+            Some([first, second]) => (Some(first), Some(second)),
+            None => (None, None),
+        };
+        let ends = [
+            (&mut self.up, &self.second, second),
+            (&mut self.down, &self.first, first),
+        ];
+        for (direction, tap, mut capture) in ends {
             let now = since(clock(ClockId::Monotonic), self.start);
             while let Some(departed) = direction.depart(now) {
                 let bytes = match departed {
@@ -125,6 +141,9 @@ impl LinkThread {
                 let _ = tap.send(&bytes);
                 let sent = since(clock(ClockId::Monotonic), self.start);
                 direction.sent(sent);
+                if let Some(capture) = &mut capture {
+                    capture.frame(clock(ClockId::Realtime), &bytes);
+                }
                 keep(&mut self.spare, bytes);
             }
         }
@@ -134,12 +153,13 @@ impl LinkThread {
     fn obey(&mut self) -> std::io::Result<bool> {
         loop {
             match self.commands.try_recv() {
-                Ok(Command::Reset(directions, done)) => {
+                Ok(Command::Reset(directions, recording, done)) => {
                     while self.first.receive(|_| ()).is_some() {}
                     while self.second.receive(|_| ()).is_some() {}
                     self.count_drops()?;
                     self.kernel_drops = 0;
                     (self.up, self.down) = *directions;
+                    self.captures = recording.captures;
                     self.start = clock(ClockId::Monotonic);
                     let _ = done.send(());
                 }
@@ -149,6 +169,16 @@ impl LinkThread {
                         up: self.up.report(),
                         down: self.down.report(),
                         kernel_drops: self.kernel_drops,
+                    });
+                }
+                Ok(Command::Recorded(recorded)) => {
+                    let captures = self.captures.take();
+                    let _ = recorded.send(Recorded {
+                        up: self.up.recorded(),
+                        down: self.down.recorded(),
+                        captures: captures.map_or([CaptureCounts::default(); 2], |ends| {
+                            ends.map(EndCapture::finish)
+                        }),
                     });
                 }
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(false),

@@ -1,5 +1,6 @@
 //! Workloads on a path: real clients and real servers.
 
+pub mod command;
 pub mod curl;
 pub mod iperf3;
 pub mod web_server;

@@ -36,6 +36,15 @@ pub struct Information {
 }
 
 impl Information {
+    /// The structure from another source than `getsockopt(2)`; what is longer than any known one is
+    /// cut.
+    pub(crate) fn from_bytes(given: &[u8]) -> Self {
+        let length = given.len().min(LARGEST);
+        let mut bytes = [0; LARGEST];
+        bytes[..length].copy_from_slice(&given[..length]);
+        Self { bytes, length }
+    }
+
     /// How many bytes the kernel has given: newer ones give more.
     #[must_use]
     pub const fn length(&self) -> usize {

@@ -5,7 +5,7 @@
 //!
 //! - One option at a time: the functions `set_…` and those that read them back.
 //! - What the handshake fixed, changed before the first byte: [`repair`].
-//! - `TCP_INFO`: [`information`].
+//! - `TCP_INFO`: [`information`]; of all connections of a network namespace: [`TcpSockets`].
 
 mod information;
 mod memory;
@@ -14,6 +14,7 @@ mod raw;
 mod receive_window;
 mod repair;
 mod signature;
+mod sockets;
 mod transparent;
 
 pub use information::{Information, information};
@@ -34,4 +35,5 @@ pub use repair::{
     set_fragmenting, set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
+pub use sockets::{SocketName, TcpSocket, TcpSockets};
 pub use transparent::{set_bind_address_no_port, set_transparent};

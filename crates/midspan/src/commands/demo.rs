@@ -71,6 +71,7 @@ pub fn demo(options: &DemoOptions) -> Outcome {
         title: TITLE,
         command: printing::command_line(),
         measurements: &measurements,
+        traces: &[],
         records: &records,
     };
     write_report(&presentation, &options.html)?;

@@ -3,12 +3,13 @@
 use midspan_linux::namespace;
 use midspan_records::Records;
 use midspan_report::stdout_width;
-use midspan_reproduce::laboratory::real_paths::{points, summary, targets, times};
+use midspan_reproduce::laboratory::real_paths::{points, report, summary, targets, times};
 use midspan_reproduce::laboratory::{LabEffort, Laboratory};
 use miette::IntoDiagnostic;
 
 use super::Outcome;
 use super::reproduce::lab::{extent, measure, say_void};
+use crate::files;
 use crate::lab_arguments::RealPathsOptions;
 use crate::printing;
 
@@ -27,13 +28,18 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
     let points = points(&effort).into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
+    let laboratory = measure(points, &effort)?;
+    let page = options
+        .html
+        .as_ref()
+        .map(|file| (report(&laboratory, printing::command_line()), file));
     let Laboratory {
         points,
         figures,
         judged,
         runs,
         void,
-    } = measure(points, &effort)?;
+    } = laboratory;
     let records = Records {
         records: figures.records,
     };
@@ -45,6 +51,9 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         if !judged.is_empty() {
             printing::text(format_args!("\n{}", targets(&judged).to_text(width)));
         }
+    }
+    if let Some((page, file)) = page {
+        files::write_report(page, file)?;
     }
     printing::note(summary(&judged));
     say_void(void, runs);

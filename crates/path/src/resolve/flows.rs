@@ -23,6 +23,9 @@ const PARALLEL: RangeInclusive<u32> = 1..=256;
 const PARALLEL_DEFAULT: u32 = 6;
 /// Bytes of one file or response.
 const SIZE: RangeInclusive<ByteSize> = ByteSize::from_bytes(1)..=SIZE_LIMIT;
+/// Words of a command, and bytes of one of them.
+const WORDS: RangeInclusive<usize> = 1..=256;
+const WORD_LIMIT: usize = 4_096;
 /// Duration of a bulk flow.
 const DURATION: RangeInclusive<TimeSpan> = TimeSpan::from_milliseconds(100)..=DURATION_LIMIT;
 
@@ -116,6 +119,13 @@ fn workload(check: &Check<'_>, table: &FlowTable) -> Result<Workload, Located> {
                 None => PARALLEL_DEFAULT,
             },
         },
+        WorkloadName::Command => Workload::Command {
+            command: options.command()?,
+            size: match &table.size {
+                Some(given) => Some(check.within("`size`", given, SIZE)?),
+                None => None,
+            },
+        },
     };
     match workload.total_size() {
         Some(total) if total > SIZE_LIMIT => Err(check.error(
@@ -136,6 +146,7 @@ impl WorkloadName {
             Self::BulkUpload => "bulk-upload",
             Self::RequestResponse => "request-response",
             Self::Page => "page",
+            Self::Command => "command",
         }
     }
 
@@ -146,6 +157,7 @@ impl WorkloadName {
             Self::BulkDownload | Self::BulkUpload => &["duration"],
             Self::RequestResponse => &["count", "size"],
             Self::Page => &["objects", "size", "parallel"],
+            Self::Command => &["command", "size"],
         }
     }
 }
@@ -168,6 +180,7 @@ impl Options<'_> {
             ("count", place(&self.table.count)),
             ("objects", place(&self.table.objects)),
             ("parallel", place(&self.table.parallel)),
+            ("command", place(&self.table.command)),
         ];
         for (key, place) in given {
             if let Some(place) = place
@@ -189,6 +202,23 @@ impl Options<'_> {
     fn duration(&self) -> Result<TimeSpan, Located> {
         let given = self.required("duration", &self.table.duration)?;
         self.check.within("`duration`", given, DURATION)
+    }
+
+    /// The program and its arguments.
+    fn command(&self) -> Result<Vec<String>, Located> {
+        let given = self.required("command", &self.table.command)?;
+        let words = given.get_ref();
+        let is_sound = |word: &String| word.len() <= WORD_LIMIT && !word.contains('\0');
+        let message = if !WORDS.contains(&words.len()) {
+            format!("a command has {} to {} words", WORDS.start(), WORDS.end())
+        } else if !words.iter().all(is_sound) {
+            format!("a word of a command has at most {WORD_LIMIT} bytes, and no zero byte")
+        } else if words.first().is_some_and(String::is_empty) {
+            "the first word of a command is the program".to_owned()
+        } else {
+            return Ok(words.clone());
+        };
+        Err(self.check.error(given, message))
     }
 
     fn number(

@@ -3,8 +3,8 @@
 use midspan_records::{By, Record, Records};
 use midspan_report::{
     Axis, BarPlot, Categories, Content, DirectionPicture, Download, Fact, HeatPlot, Interval,
-    IntervalPlot, LinePlot, LinkPicture, Method, NodeKind, NodePicture, PathPicture, Report,
-    Section, Series, Validity, pivot,
+    IntervalPlot, LinePlot, LinkPicture, Method, NodeKind, NodePicture, Panel, PanelPlot,
+    PathPicture, Report, Section, Series, Validity, pivot,
 };
 use midspan_units::{Probability, TimeSpan};
 
@@ -118,6 +118,26 @@ fn lines() -> LinePlot {
     }
 }
 
+/// The lines of [`lines`], a chart for each variant.
+fn above_each_other() -> PanelPlot {
+    let LinePlot { x, y, series, .. } = lines();
+    let of = |way: &str| Panel {
+        name: way.to_owned(),
+        series: series
+            .iter()
+            .filter(|series| series.name.ends_with(way))
+            .cloned()
+            .collect(),
+    };
+    PanelPlot {
+        title: "The same, variant by variant".to_owned(),
+        x,
+        y,
+        columns: 1,
+        panels: ["direct", "through midspan"].map(of).into(),
+    }
+}
+
 fn by_loss() -> IntervalPlot {
     let points = vec![(0.001, 9e6), (0.01, 4e6), (0.1, 0.5e6)];
     let intervals = points.iter().map(|&(x, y)| Interval {
@@ -187,7 +207,7 @@ pub fn report() -> Report {
             Section {
                 heading: "Over time".to_owned(),
                 text: String::new(),
-                content: vec![Content::Lines(lines())],
+                content: vec![Content::Lines(lines()), Content::Panels(above_each_other())],
             },
             Section {
                 heading: "By loss and delay".to_owned(),

@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Content::Bars(plot) => plot.to_svg()?,
             Content::Lines(plot) => plot.to_svg()?,
             Content::Intervals(plot) => plot.to_svg()?,
+            Content::Panels(plot) => plot.to_svg()?,
             Content::Heat(plot) => plot.to_svg()?,
         };
         std::fs::write(path.with_extension(format!("{number}.svg")), svg)?;

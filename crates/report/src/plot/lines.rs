@@ -10,7 +10,7 @@ use crate::text::{estimated_width, fit};
 /// Height of the area with the lines, in pixels.
 const PLOT_HEIGHT: i32 = 320;
 /// The largest number of series; a plot with more prints how many it leaves out.
-const MOST_SERIES: usize = 28;
+pub(super) const MOST_SERIES: usize = 28;
 /// Number of marks on each line, if there are several lines.
 const MARKS: usize = 6;
 
@@ -213,7 +213,7 @@ impl<'a> Layout<'a> {
 }
 
 /// The points in order of x, divided at gaps; no piece is empty.
-fn pieces(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
+pub(super) fn pieces(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
     let mut sorted: Vec<(f64, f64)> = points.to_vec();
     sorted.retain(|point| point.0.is_finite());
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -226,7 +226,7 @@ fn pieces(points: &[(f64, f64)]) -> Vec<Vec<(f64, f64)>> {
 
 /// At most four points for each column of pixels: the first, the lowest, the highest and the last,
 /// which draw the same line as all of them.
-fn thinned(pixels: impl Iterator<Item = (i32, i32)>) -> Vec<(i32, i32)> {
+pub(super) fn thinned(pixels: impl Iterator<Item = (i32, i32)>) -> Vec<(i32, i32)> {
     let mut kept: Vec<(i32, i32)> = Vec::new();
     let mut column: Option<(i32, [i32; 4])> = None;
     for (x, y) in pixels {
@@ -259,7 +259,7 @@ fn keep(kept: &mut Vec<(i32, i32)>, column: Option<(i32, [i32; 4])>) {
 
 /// The positions of the marks of series `index`: evenly along x, and different from those of its
 /// neighbours.
-fn marks(path: &[(i32, i32)], index: usize) -> Vec<(i32, i32)> {
+pub(super) fn marks(path: &[(i32, i32)], index: usize) -> Vec<(i32, i32)> {
     let (Some(first), Some(last)) = (path.first(), path.last()) else {
         return Vec::new();
     };

@@ -1,6 +1,6 @@
 //! A run, and the values that are stored of it.
 
-use midspan_lab::{Case, FlowResult, LabError, Measurement, Progress, Purpose};
+use midspan_lab::{Case, FlowResult, Measurement, Progress, Purpose};
 use midspan_link::Histogram;
 use midspan_path::{Flow, NodeKind, Path};
 use midspan_records::statistics::quantile;
@@ -86,9 +86,7 @@ pub(super) fn make(
     match made {
         Ok(measurements) => measurements.iter().for_each(|one| run.add(&case.path, one)),
         // A failure of the transfer, not of the set-up. A transfer that never ends is a result too.
-        Err(LabError::Program { program, reason }) if program == "curl" || program == "iperf3" => {
-            run.void = Some(format!("{program} failed: {reason}"));
-        }
+        Err(error) if error.is_of_transfer() => run.void = Some(error.to_string()),
         Err(error) => return Err(error.into()),
     }
     Ok(run)

@@ -69,7 +69,7 @@ fn heavy(extent: Extent) -> Result<Point, LaboratoryError> {
             &mut path,
             &name,
             subscriber,
-            page,
+            page.clone(),
             TimeSpan::from_seconds(start),
         );
     }
@@ -109,7 +109,7 @@ fn downloads(bytes: u64, count: u32, pause: TimeSpan) -> Result<Path, Error> {
         // Clients start one after another. A common start would load the emulator, not the path.
         let start = TimeSpan::from_milliseconds(100 * (subscriber as u64 - 1));
         let name = format!("download {subscriber}");
-        add(&mut path, &name, subscriber, file, start);
+        add(&mut path, &name, subscriber, file.clone(), start);
     }
     let dialogue = Workload::RequestResponse {
         count,

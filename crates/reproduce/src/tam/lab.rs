@@ -351,7 +351,7 @@ impl Testbed {
                 name: transfer.name.clone(),
                 from: node(transfer.client),
                 to: node("server"),
-                workload: transfer.workload,
+                workload: transfer.workload.clone(),
                 start: transfer.start,
             })
             .collect();

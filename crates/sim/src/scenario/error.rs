@@ -85,6 +85,12 @@ pub enum ScenarioError {
         /// How many there are.
         count: usize,
     },
+    /// A flow of the path file runs a command.
+    #[error("flow \"{flow}\" runs a command, and only the lab has programs: use `midspan lab`")]
+    Command {
+        /// The flow.
+        flow: String,
+    },
     /// The path file names a congestion control that the simulator does not have.
     #[error("\"{place}\": the simulator has no congestion control \"{name}\"; it has {known}")]
     CongestionControl {

@@ -111,10 +111,18 @@ impl Flow {
     pub fn of_path(path: &Path, flow: &PathFlow, proxies: bool) -> Result<Self, ScenarioError> {
         let source = match flow.workload {
             Workload::Download { size } | Workload::Upload { size } => Source::Fixed(size),
+            Workload::Command { .. } => return Err(command(flow)),
             _ => Source::Bulk,
         };
         let upload = flow.workload.is_upload();
         one_direction(path, proxies, flow, &flow.name, upload, source)
+    }
+}
+
+/// The refusal of a flow that runs a command.
+fn command(flow: &PathFlow) -> ScenarioError {
+    ScenarioError::Command {
+        flow: flow.name.clone(),
     }
 }
 
@@ -212,6 +220,7 @@ impl<'a> Builder<'a> {
                 size,
                 parallel,
             } => (objects, size, parallel.min(objects)),
+            Workload::Command { .. } => return Err(command(flow)),
         };
         let mut connections = Vec::new();
         for connection in 0..parallel {

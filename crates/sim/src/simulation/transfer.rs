@@ -62,6 +62,10 @@ impl<O: Observer> Simulation<O> {
     /// A packet has come out of a link: it goes to the next one, or has arrived.
     #[inline]
     fn pass_on(&mut self, packet: &mut Packet) {
+        if O::WATCHES_QUEUES {
+            let (link, up) = self.place_of(packet);
+            self.observer.passed(self.now, link, up, packet);
+        }
         let leg = &self.legs[packet.connection as usize];
         if packet.passage.hop() + 1 < leg.route(packet.direction()).len() {
             packet.passage.advance();
@@ -338,11 +342,16 @@ impl<O: Observer> Simulation<O> {
     /// Reports the queue that a packet has just entered.
     fn report_queue(&mut self, packet: &Packet) {
         let route = self.legs[packet.connection as usize].route(packet.direction());
-        let place = route[packet.passage.hop()];
-        let Waiting { packets, bytes } = self.network.waiting(place);
-        let link = LinkId(place as usize / 2);
-        let up = place.is_multiple_of(2);
+        let Waiting { packets, bytes } = self.network.waiting(route[packet.passage.hop()]);
+        let (link, up) = self.place_of(packet);
         self.observer.queue(self.now, link, up, packets, bytes);
+    }
+
+    /// The link on which a packet is, and whether it goes from the link's first node to its second.
+    fn place_of(&self, packet: &Packet) -> (LinkId, bool) {
+        let route = self.legs[packet.connection as usize].route(packet.direction());
+        let place = route[packet.passage.hop()];
+        (LinkId(place as usize / 2), place.is_multiple_of(2))
     }
 
     fn report_drop(&mut self, dropped: &Dropped) {

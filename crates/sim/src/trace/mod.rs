@@ -6,9 +6,11 @@
 mod bursts;
 mod capture;
 mod legs;
+mod lines;
 mod tables;
 
 pub use bursts::BurstWatch;
 pub use capture::Capture;
+pub use lines::{CwndLine, Field, QueueLine, RateLine, RttLine};
 pub use midspan_link::{Bursts, Histogram};
-pub use tables::{Kind, Trace};
+pub use tables::{Kind, RATE_INTERVAL, Trace};

@@ -8,7 +8,7 @@ mod pcap;
 mod pcapng;
 mod read;
 
-pub use pcap::PcapWriter;
+pub use pcap::{PcapWriter, RECORD_HEADER};
 pub use pcapng::{InterfacePacket, PcapngWriter};
 pub use read::{CaptureError, CapturedPacket, read};
 

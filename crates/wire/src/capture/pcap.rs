@@ -7,6 +7,8 @@ use super::{LINK_RAW, NANOSECOND_MAGIC};
 
 /// Most bytes of a packet, as the file header states it.
 const SNAP_LENGTH: u32 = 65_535;
+/// Bytes before each packet.
+pub const RECORD_HEADER: usize = 16;
 
 /// Writes a file of packets that begin with their IP header.
 #[derive(Debug)]
@@ -38,13 +40,23 @@ impl<W: Write> PcapWriter<W> {
     /// The output fails.
     #[allow(clippy::cast_possible_truncation)] // Lengths are those of packets.
     pub fn write(&mut self, at: Duration, length: u32, bytes: &[u8]) -> io::Result<()> {
-        let mut record = Vec::with_capacity(16 + bytes.len());
-        record.extend((at.as_secs() as u32).to_le_bytes());
-        record.extend(at.subsec_nanos().to_le_bytes());
-        record.extend((bytes.len() as u32).to_le_bytes());
-        record.extend(length.to_le_bytes());
-        record.extend(bytes);
-        self.output.write_all(&record)
+        let numbers = [
+            at.as_secs() as u32,
+            at.subsec_nanos(),
+            bytes.len() as u32,
+            length,
+        ];
+        let mut header = [0; RECORD_HEADER];
+        for (place, number) in header.chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+        self.output.write_all(&header)?;
+        self.output.write_all(bytes)
+    }
+
+    /// The output, for example a buffer that is written elsewhere and emptied.
+    pub const fn output_mut(&mut self) -> &mut W {
+        &mut self.output
     }
 
     /// Ends the file.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use midspan_document::Sweep;
 use midspan_lab::{
-    Case, CaseKind, LabError, Measurement, Progress, Purpose, RUNS, StoredRun, comparison_records,
+    Case, CaseKind, Measurement, Progress, Purpose, RUNS, StoredRun, comparison_records,
     flow_records,
 };
 use midspan_linux::namespace;
@@ -17,7 +17,7 @@ use miette::{IntoDiagnostic, miette};
 
 use super::super::Outcome;
 use super::super::choices::{interruption, overrides, sweeps};
-use super::{line_of, show};
+use super::{Results, line_of, show, succeeded};
 use crate::lab_arguments::LabRunOptions;
 use crate::printing;
 use crate::progress::Bar;
@@ -105,11 +105,19 @@ pub fn sweep(options: &LabRunOptions, kinds: &[CaseKind]) -> Outcome {
         let missing = failed_records(failure, &flows);
         flows.extend(missing);
     }
-    let valid = measured.iter().all(|run| run.validity.is_valid());
+    let valid = measured
+        .iter()
+        .all(|run| run.validity.is_valid() && succeeded(run));
     let Some(first) = points.first() else {
         return Ok(true);
     };
-    let is_met = show(&first.path, options, flows, comparisons, &measured)?;
+    let results = Results {
+        flows,
+        comparisons,
+        measurements: &measured,
+        traces: &[],
+    };
+    let is_met = show(&first.path, options, results)?;
     for Failure { run, reason } in &failures {
         printing::warning(format_args!("{}: {reason}", run.name()));
     }
@@ -210,16 +218,14 @@ fn make<'a>(
                         let line = line_of(&run.point.path, measurement, Purpose::Measurement);
                         bar.say(&format!("{line}{suffix}"));
                     }
-                    Progress::Ready { .. } | Progress::Begin { .. } => {}
+                    Progress::Ready { .. } | Progress::Begin { .. } | Progress::Traced(_) => {}
                 },
             );
         match made {
             Ok(measurements) => store.put(&run.key, measurements).into_diagnostic()?,
             // A transfer that takes too long is a result of this point; other points may succeed.
-            Err(LabError::Program { program, reason })
-                if program == "curl" || program == "iperf3" =>
-            {
-                let reason = format!("{program} failed: {reason}");
+            Err(error) if error.is_of_transfer() => {
+                let reason = error.to_string();
                 bar.say(&format!("{}: {reason}", run.name()));
                 failures.push(Failure { run, reason });
             }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::path::Path as FilePath;
 
+use midspan_document::Sweep;
 use midspan_path::Path;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{By, Record, Records, statistics};
 use midspan_report::{
     Axis, BarPlot, Categories, Content, Download, Fact, HeatPlot, Interval, IntervalPlot, LinePlot,
-    Method, Report, Section, Series, pivot,
+    Method, Panel, PanelPlot, Report, Section, Series, pivot,
 };
 use midspan_sweep::{Plan, Row, RunRow, column_of};
 use midspan_units::si_value;
@@ -208,7 +209,10 @@ impl<'a> Flow<'a> {
                 .collect(),
             [sweep] if column_of(sweep).is_some() => vec![Content::Intervals(self.lines())],
             [_] => vec![Content::Bars(self.bars())],
-            _ => self.heat_maps(),
+            _ => {
+                let multiples = self.multiples().map(Content::Panels);
+                multiples.into_iter().chain(self.heat_maps()).collect()
+            }
         };
         let left_out = content.len().saturating_sub(MOST_FIGURES);
         content.truncate(MOST_FIGURES);
@@ -246,28 +250,11 @@ impl<'a> Flow<'a> {
     /// The quantity over the swept key.
     fn lines(&self) -> IntervalPlot {
         let sweep = &self.plan.sweeps[0];
-        let unit = sweep
-            .values()
-            .iter()
-            .find_map(|(text, _)| Some(si_value(text)?.1));
-        let mut axis = Axis::new(sweep.key(), unit.unwrap_or_default());
+        let (axis, y) = self.axes();
         let places = |proxies: bool| {
             let rows = self.rows.iter().filter(move |row| row.proxies == proxies);
-            rows.filter_map(|row| Some((si_value(row.point.first()?)?.0, *row)))
+            rows.filter_map(|row| Some((place(row)?, *row)))
         };
-        let all: Vec<f64> = places(false).chain(places(true)).map(|(x, _)| x).collect();
-        if spread(&all) >= LOGARITHMIC_FROM {
-            axis = axis.on_a_logarithmic_scale();
-        }
-        let mut y = Axis::new(self.quantity, self.unit);
-        let means: Vec<f64> = self
-            .rows
-            .iter()
-            .filter_map(|row| Some(statistics::mean(&row.values)?.value))
-            .collect();
-        if spread(&means) >= LOGARITHMIC_FROM {
-            y = y.on_a_logarithmic_scale();
-        }
         let (mut series, mut intervals) = (Vec::new(), Vec::new());
         for proxies in [false, true] {
             let points: Vec<(f64, f64)> = places(proxies)
@@ -300,6 +287,87 @@ impl<'a> Flow<'a> {
             },
             intervals,
         }
+    }
+
+    /// The axis of the first swept key, and that of the quantity.
+    fn axes(&self) -> (Axis, Axis) {
+        let sweep = &self.plan.sweeps[0];
+        let mut values = sweep.values().iter();
+        let unit = values.find_map(|(text, _)| Some(si_value(text)?.1));
+        let places: Vec<f64> = self.rows.iter().filter_map(|row| place(row)).collect();
+        let means = self.rows.iter().map(|row| statistics::mean(&row.values));
+        let means: Vec<f64> = means.flatten().map(|mean| mean.value).collect();
+        let scaled = |axis: Axis, values: &[f64]| {
+            if spread(values) >= LOGARITHMIC_FROM {
+                axis.on_a_logarithmic_scale()
+            } else {
+                axis
+            }
+        };
+        let x = Axis::new(sweep.key(), unit.unwrap_or_default());
+        let y = Axis::new(self.quantity, self.unit);
+        (scaled(x, &places), scaled(y, &means))
+    }
+
+    /// The quantity over the first swept key: a chart for each combination of the values of the second and
+    /// the third key. `None` if there are no such keys, or the first one's values are no numbers.
+    fn multiples(&self) -> Option<PanelPlot> {
+        let [first, second, more @ ..] = self.plan.sweeps.as_slice() else {
+            return None;
+        };
+        if column_of(first).is_none() || more.len() > 1 {
+            return None;
+        }
+        let texts = |sweep: &Sweep| -> Vec<String> {
+            let values = sweep.values().iter();
+            values.map(|(text, _)| text.clone()).collect()
+        };
+        let columns = texts(second);
+        let rows: Vec<Vec<String>> = match more.first() {
+            Some(third) => texts(third).into_iter().map(|value| vec![value]).collect(),
+            None => vec![Vec::new()],
+        };
+        let combinations = rows.iter().flat_map(|row| {
+            columns
+                .iter()
+                .map(move |column| [&[column.clone()][..], &row[..]].concat())
+        });
+        let panels = combinations.map(|values| {
+            let named = self.plan.sweeps.iter().skip(1).zip(&values);
+            let names: Vec<String> = named
+                .map(|(sweep, value)| format!("{} = {value}", sweep.key()))
+                .collect();
+            Panel {
+                name: names.join(", "),
+                series: self.series_at(&values),
+            }
+        });
+        let (x, y) = self.axes();
+        Some(PanelPlot {
+            title: format!("{} by {}", self.quantity, first.key()),
+            x,
+            y,
+            columns: columns.len(),
+            panels: panels.collect(),
+        })
+    }
+
+    /// The means over the first swept key, without the proxies and with them, where the other keys have
+    /// these values.
+    fn series_at(&self, values: &[String]) -> Vec<Series> {
+        let here = |row: &&&Row| row.point.get(1..) == Some(values);
+        let of_case = |proxies: bool| Series {
+            name: case_of(proxies).to_string(),
+            points: self
+                .rows
+                .iter()
+                .filter(here)
+                .filter(|row| row.proxies == proxies)
+                .filter_map(|row| Some((place(row)?, statistics::mean(&row.values)?.value)))
+                .collect(),
+        };
+        let both = [false, true].map(of_case).into_iter();
+        both.filter(|series| !series.points.is_empty()).collect()
     }
 
     /// The quantity at each value of a swept key whose values are no numbers.
@@ -379,6 +447,11 @@ impl<'a> Flow<'a> {
         }
         plots
     }
+}
+
+/// The position of a row on the axis of the first swept key.
+fn place(row: &Row) -> Option<f64> {
+    Some(si_value(row.point.first()?)?.0)
 }
 
 /// The corners of the distribution function of `values`.

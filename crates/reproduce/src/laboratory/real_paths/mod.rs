@@ -2,6 +2,7 @@
 //! HAProxy with hand-set values.
 
 mod paths;
+mod presentation;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use super::point::{Extent, Point, SHOWN};
 use super::statement::{Metric, Statement};
 use super::{LabEffort, LaboratoryError, distinct};
 use paths::RealPath;
+pub use presentation::report;
 pub use tables::{summary, targets, times};
 
 /// Plain routing; the end hosts send with this congestion control.

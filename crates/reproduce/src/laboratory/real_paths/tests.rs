@@ -148,3 +148,62 @@ fn of_two_that_are_compared_with_the_faster_counts() {
     let record = said.unwrap().record(&point, &runs).unwrap();
     assert_eq!((record.value, record.ok), (1.5, Some(false)));
 }
+
+#[test]
+fn the_report_has_a_chart_for_each_transfer_and_the_targets() {
+    use midspan_records::{By, Record};
+
+    use crate::Simulated;
+    use crate::laboratory::Laboratory;
+
+    let mut points = points_of(Extent::Normal, Some("lan"), &["100 KB"]);
+    points.extend(points_of(
+        Extent::Normal,
+        Some("geo-0"),
+        &["100 KB", "1 MB"],
+    ));
+    let quantity = super::super::Metric::Completion.quantity();
+    let record = |point: &super::super::Point, case: &str, value| {
+        Record::of(
+            point.item,
+            &format!("{}, {case}", point.name),
+            &quantity,
+            By::Lab,
+            value,
+        )
+    };
+    let records = points
+        .iter()
+        .flat_map(|point| [record(point, DIRECT_CUBIC, 2.0), record(point, COLD, 1.0)])
+        .collect();
+    let laboratory = Laboratory {
+        points,
+        figures: Simulated {
+            records,
+            figures: Vec::new(),
+        },
+        judged: Vec::new(),
+        runs: 6,
+        void: 1,
+    };
+    let report = report(&laboratory, "midspan lab paths".to_owned());
+    let charts: Vec<_> = report.sections[0]
+        .content
+        .iter()
+        .filter_map(|content| match content {
+            midspan_report::Content::Bars(plot) => Some((
+                plot.title.as_str(),
+                plot.groups.len(),
+                plot.series
+                    .iter()
+                    .map(|series| series.name.as_str())
+                    .collect::<Vec<_>>(),
+            )),
+            _ => None,
+        })
+        .collect();
+    let cases = vec![DIRECT_CUBIC, COLD];
+    assert_eq!(charts, [("100 KB", 2, cases.clone()), ("1 MB", 1, cases)]);
+    let html = report.to_html().unwrap();
+    assert!(html.contains("1 of 6 runs are void"), "{html}");
+}

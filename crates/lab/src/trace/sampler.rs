@@ -1,0 +1,199 @@
+//! A thread that reads the sockets of a run.
+//!
+//! The sockets belong to the programs under test, so the thread queries the kernel for them (sock_diag(7));
+//! the programs do not notice. There are two queries: the list of all connections, which finds new ones and
+//! takes the kernel a fraction of a millisecond for each host; and a single known connection, which takes
+//! some microseconds. After each list, and after each round of single queries, the thread sends no such
+//! query for at least [`PAUSE`] times as long as the answers took. So it uses at most a fiftieth of one
+//! processor, however many connections there are.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use midspan_linux::tcp::{SocketName, TcpSockets};
+use midspan_path::{NodeIndex, Path};
+use midspan_units::{Time, TimeSpan};
+
+use super::legs::{SendingEnd, sending_ends};
+use super::readings::{Readings, SocketSeries};
+use crate::topology::Topology;
+use crate::{CaseKind, LabError};
+
+/// The pause after a query, at least, as a multiple of the time that its answer took.
+const PAUSE: u32 = 99;
+/// The shortest time between two lists of all connections.
+const LIST_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A running thread.
+pub struct Sampler {
+    /// Dropped to stop it.
+    stop: Sender<()>,
+    thread: JoinHandle<io::Result<SocketSeries>>,
+}
+
+impl Sampler {
+    /// Opens the lists of sockets for the flows `group` under a case, and notes the connections that exist
+    /// already, which do not belong to the run.
+    pub fn prepare(
+        topology: &Topology,
+        path: &Path,
+        case: CaseKind,
+        group: &[usize],
+    ) -> Result<Prepared, LabError> {
+        let ends = sending_ends(path, case, group, |node| topology.address(node));
+        let mut nodes: Vec<NodeIndex> = ends.iter().map(|end| end.node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let flows = path.flows.iter().map(|flow| flow.name.clone()).collect();
+        let mut readings = Readings::new(flows);
+        let mut watched = Vec::new();
+        for node in nodes {
+            let sockets = topology.node(node).run(TcpSockets::open)?;
+            let sockets = sockets.map_err(failed)?;
+            sockets
+                .each(|socket| readings.ignore(&socket))
+                .map_err(failed)?;
+            watched.push(Watched {
+                sockets,
+                ends: ends
+                    .iter()
+                    .filter(|end| end.node == node)
+                    .cloned()
+                    .collect(),
+                active: Vec::new(),
+            });
+        }
+        Ok(Prepared { watched, readings })
+    }
+
+    /// Ends the thread. All that it has read.
+    pub fn finish(self) -> Result<SocketSeries, LabError> {
+        drop(self.stop);
+        self.thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            .map_err(failed)
+    }
+}
+
+/// A sampler before the start of the run.
+pub struct Prepared {
+    watched: Vec<Watched>,
+    readings: Readings,
+}
+
+/// The sockets of a node.
+struct Watched {
+    sockets: TcpSockets,
+    ends: Vec<SendingEnd>,
+    /// The connections that are read, each with its leg.
+    active: Vec<(SocketName, usize)>,
+}
+
+impl Prepared {
+    /// Starts to read, at most once in `interval`. The run begins now.
+    pub fn start(self, interval: TimeSpan) -> Result<Sampler, LabError> {
+        let (stop, stopped) = channel();
+        let start = Instant::now();
+        let thread = std::thread::Builder::new()
+            .name("sampler".into())
+            .spawn(move || self.read_until(&stopped, start, interval.into()))
+            .map_err(failed)?;
+        Ok(Sampler { stop, thread })
+    }
+
+    fn read_until(
+        mut self,
+        stopped: &Receiver<()>,
+        start: Instant,
+        interval: Duration,
+    ) -> io::Result<SocketSeries> {
+        let (mut before, mut next_list) = (start, start);
+        loop {
+            let begin = Instant::now();
+            let at = Time::ZERO + TimeSpan::from(begin.duration_since(start));
+            self.readings.gap(begin.duration_since(before));
+            before = begin;
+            let wait = if begin >= next_list {
+                self.list(at)?;
+                let now = Instant::now();
+                next_list = now + pause(LIST_INTERVAL, now.duration_since(begin));
+                interval.saturating_sub(now.duration_since(begin))
+            } else {
+                self.read(at)?;
+                pause(interval, begin.elapsed())
+            };
+            match stopped.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return Ok(self.readings.finish()),
+            }
+        }
+    }
+
+    /// Queries the list of all connections.
+    fn list(&mut self, at: Time) -> io::Result<()> {
+        for node in &mut self.watched {
+            let Watched {
+                sockets,
+                ends,
+                active,
+            } = node;
+            sockets.each(|socket| {
+                let leg = self.readings.list(at, ends, &socket);
+                active.extend(leg.map(|leg| (socket.name, leg)));
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Queries the known connections, one after another.
+    fn read(&mut self, at: Time) -> io::Result<()> {
+        for node in &mut self.watched {
+            let mut place = 0;
+            while let Some((name, leg)) = node.active.get(place) {
+                match node.sockets.read(name)? {
+                    Some(socket) => {
+                        self.readings.add(at, *leg, &socket.information);
+                        place += 1;
+                    }
+                    // The connection has ended.
+                    None => {
+                        node.active.swap_remove(place);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The pause after a query whose answer took `cost`, so that the next one comes after `interval` if
+/// that is not too soon.
+fn pause(interval: Duration, cost: Duration) -> Duration {
+    interval.saturating_sub(cost).max(cost * PAUSE)
+}
+
+fn failed(source: io::Error) -> LabError {
+    LabError::Program {
+        program: "sampler of sockets".into(),
+        reason: source.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_takes_long_makes_the_pause_long() {
+        let ms = Duration::from_millis;
+        let us = Duration::from_micros;
+        assert_eq!(pause(ms(10), us(10)), us(9_990));
+        assert_eq!(pause(ms(10), us(100)), us(9_900));
+        // A hundredth of the time.
+        assert_eq!(pause(ms(10), ms(1)), ms(99));
+        assert_eq!(pause(LIST_INTERVAL, us(700)), us(69_300));
+    }
+}

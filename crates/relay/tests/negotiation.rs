@@ -30,6 +30,7 @@ fn socks5() -> Bench {
         timeout: TimeSpan::from_seconds(30),
         proxies: None,
         header: None,
+        overlay: None,
     }));
     Bench {
         address: local_address(&listener),

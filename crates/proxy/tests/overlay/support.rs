@@ -8,7 +8,7 @@ use std::time::Duration;
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::program::Launch;
 pub use midspan_testbed::testing::*;
-pub use midspan_testbed::{kernel_test, skip};
+pub use midspan_testbed::kernel_test;
 use tempfile::NamedTempFile;
 
 const DOCUMENT: &str = include_str!("../../../../docs/overlay.md");

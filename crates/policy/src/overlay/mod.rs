@@ -11,7 +11,7 @@
 //! | [`HopStep`] or [`HopRefusal`] | each node after it, by [`Overlay::receive`] | when it has read the request of a hop |
 //!
 //! A node connects only to addresses of its own list of members, or, as an exit, to servers that it
-//! [serves](Node::serves). What others name in a request are names of nodes, never their addresses.
+//! [serves](Node::serves()). What others name in a request are names of nodes, never their addresses.
 
 mod hop;
 mod node;

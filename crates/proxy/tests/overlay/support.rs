@@ -6,9 +6,9 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
+pub use midspan_testbed::kernel_test;
 use midspan_testbed::program::Launch;
 pub use midspan_testbed::testing::*;
-pub use midspan_testbed::kernel_test;
 use tempfile::NamedTempFile;
 
 const DOCUMENT: &str = include_str!("../../../../docs/overlay.md");

@@ -65,8 +65,17 @@ impl Negotiations {
                 None
             }
             RouteDecision::Through(route) => {
-                if let WantedHost::Address(address) = host {
-                    negotiating.chosen_address = Some(SocketAddr::new(address, port));
+                match host {
+                    WantedHost::Address(address) => {
+                        negotiating.chosen_address = Some(SocketAddr::new(address, port));
+                    }
+                    WantedHost::Name(_) => {
+                        let access = &negotiating.settings.access;
+                        if !access.allows_name(wanted.client, port) {
+                            let reason = Some(Reason::Destination);
+                            return Some(negotiating.fail(Failure::NotAllowed, reason, now));
+                        }
+                    }
                 }
                 let overlay = negotiating.settings.overlay.as_ref();
                 Some(match overlay.map(|overlay| overlay.first_hop(&route)) {

@@ -1,8 +1,10 @@
 //! The three sites of `docs/overlay.md`.
 #![allow(missing_docs)]
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
@@ -53,6 +55,9 @@ impl Sites {
         let file = |text: String| {
             let mut file = NamedTempFile::new().unwrap();
             file.write_all(text.as_bytes()).unwrap();
+            // The resolver has another user.
+            let readable = Permissions::from_mode(0o644);
+            file.as_file().set_permissions(readable).unwrap();
             file
         };
         Self {

@@ -2,6 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use midspan_testbed::program::Launch;
 
 use super::support::*;
 
@@ -139,18 +143,23 @@ fn a_killed_transit_node_resets_its_sessions() {
     echoes(&mut client, &mut server);
 }
 
+/// The node `proxy`, which is no Midspan, in the place of `sin`.
+const PROXY: &str = "[[node]]\nname = \"proxy\"\naddress = \"10.3.0.2:3128\"\nkind = \"connect\"\n\
+                     security = \"network\"\n";
+
+/// The nodes before it.
+fn before_proxy(sites: &Sites) -> [Midspan; 2] {
+    let text = sites.text(&blocks()[1]).replace("\"sin\"", "\"proxy\"");
+    [sites.fra(), Midspan::ready(&sites.ams, &text)]
+}
+
 #[kernel_test]
-fn another_proxy_is_an_exit() {
-    let sites = Sites::new(
-        "[[node]]\nname = \"proxy\"\naddress = \"10.3.0.2:3128\"\nkind = \"connect\"\n\
-         security = \"network\"\n",
-    );
+fn a_proxy_that_knows_no_hops_is_an_exit() {
+    let sites = Sites::new(PROXY);
     let plain = "[relay]\nthreads = 1\n[[listener]]\nname = \"http\"\nmode = \"http\"\n\
                  listen = \"10.3.0.2:3128\"\nclients = [\"10.3.0.1\"]\n";
     let _proxy = Midspan::ready(&sites.sin, plain);
-    let _fra = sites.fra();
-    let text = sites.text(&blocks()[1]).replace("\"sin\"", "\"proxy\"");
-    let _ams = Midspan::ready(&sites.ams, &text);
+    let _nodes = before_proxy(&sites);
     let (mut client, mut server) = session(&sites);
     echoes(&mut client, &mut server);
     // That proxy has no way to report more than a status.
@@ -159,7 +168,53 @@ fn another_proxy_is_an_exit() {
 }
 
 #[kernel_test]
+fn tinyproxy_is_an_exit() {
+    if Command::new("tinyproxy").arg("-v").output().is_err() {
+        return skip("tinyproxy is not installed");
+    }
+    let sites = Sites::new(PROXY);
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "Port 3128\nListen 10.3.0.2\nAllow 10.3.0.1\nMaxClients 20\nTimeout 60\n\
+                ConnectPort 80\nConnectPort 81\n";
+    file.write_all(text.as_bytes()).unwrap();
+    let _proxy = Launch::new("tinyproxy")
+        .args(["-d", "-c"])
+        .arg(file.path())
+        .inside(&sites.sin)
+        .start()
+        .unwrap();
+    let second = Duration::from_secs(1);
+    wait_until("tinyproxy listens", || {
+        connect_from(&sites.fra, "10.3.0.2", 3128, second).is_ok()
+    });
+    let _nodes = before_proxy(&sites);
+    let (mut client, mut server) = session(&sites);
+    echoes(&mut client, &mut server);
+    // It answers with status 500 that it is unable to connect, and with 403 to other ports.
+    assert_eq!(socks(&sites, &address(2, 81)).1, 4);
+    assert_eq!(socks(&sites, &address(2, 22)).1, 2);
+}
+
+#[kernel_test]
+fn a_stopped_transit_node_takes_no_longer_than_the_time_limit() {
+    let sites = Sites::new("");
+    let fra = sites.fra();
+    let limited = "mode = \"socks5\"\nconnect_timeout = \"1500 ms\"";
+    let text = sites.text(&blocks()[1]);
+    let text = text.replace("mode = \"socks5\"", limited);
+    let _ams = Midspan::ready(&sites.ams, &text);
+    // Its kernel still accepts connections. Its watchdog ends it later.
+    stop_process(fra.relay());
+    let begin = Instant::now();
+    assert_eq!(socks(&sites, &address(2, PORT)).1, 6);
+    assert!(begin.elapsed() >= Duration::from_millis(1500));
+}
+
+#[kernel_test]
 fn curl_is_an_ingress() {
+    if Command::new("curl").arg("--version").output().is_err() {
+        return skip("there is no curl");
+    }
     let sites = Sites::new("");
     let _nodes = [sites.sin(), sites.fra()];
     let listener = sites.listener.try_clone().unwrap();

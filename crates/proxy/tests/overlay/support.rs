@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
-pub use midspan_testbed::kernel_test;
 use midspan_testbed::program::Launch;
 pub use midspan_testbed::testing::*;
+pub use midspan_testbed::{kernel_test, skip};
 use tempfile::NamedTempFile;
 
 const DOCUMENT: &str = include_str!("../../../../docs/overlay.md");

@@ -1,6 +1,8 @@
 //! Hops of an overlay: what is written is read again, in pieces of any size; what breaks the rules is
 //! refused; nothing behind a head is read.
 
+#![allow(clippy::unwrap_used)]
+
 use std::net::{IpAddr, SocketAddr};
 
 use midspan_explicit::hop::{

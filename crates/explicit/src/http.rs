@@ -5,26 +5,23 @@
 //! ends, so that the next request on the connection is separate and goes to its own server. Each
 //! connection to a server carries one request, which contains `Connection: close`.
 
+pub(crate) mod request_head;
 mod rewrite;
-
-use std::mem::MaybeUninit;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use httparse::Header;
 
-use crate::exchange::head::{Found, HeadEnd, empty_lines};
-use crate::exchange::is_whole;
+use crate::Credentials;
+use crate::exchange::head::HeadEnd;
 pub use crate::exchange::{
     Exchange, LONGEST_ANSWER_HEAD, Outcome as Progress, Side, Verdict, Wanted,
 };
 use crate::negotiation::{Failure, Next, Outcome, Refusal, Request, Step};
-use crate::{Credentials, Destination};
+use request_head::Reading;
 
 /// Longest head of a request.
 pub const LONGEST_HEAD: usize = 16 * 1024;
-/// Most header fields of a request.
-const MOST_FIELDS: usize = 128;
 
 /// The proxy's side of one client's negotiation.
 #[derive(Debug, Clone, Default)]
@@ -43,52 +40,18 @@ impl Http {
     /// Handles the bytes from the client that are not consumed yet. With `credentials`, only their
     /// users are served. Each byte is read once, and the head is parsed when it is complete.
     pub fn advance(&mut self, input: &[u8], credentials: Option<&Credentials>) -> Step {
-        let empty = empty_lines(input);
-        if empty > 0 {
-            self.head = HeadEnd::default();
-            return Step::more(empty, Vec::new());
-        }
-        let seen = input.get(..LONGEST_HEAD).unwrap_or(input);
-        let length = match self.head.search(seen) {
-            Found::End(length) => length,
-            Found::Nothing if input.len() < LONGEST_HEAD => return Step::more(0, Vec::new()),
-            Found::Nothing => return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed),
-            Found::Wrong => return refuse(0, BAD_REQUEST, Refusal::Malformed),
-        };
-        let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_FIELDS];
-        let mut request = httparse::Request::new(&mut []);
-        let head = seen.get(..length).unwrap_or(seen);
-        match request.parse_with_uninit_headers(head, &mut fields) {
-            Err(httparse::Error::TooManyHeaders) => {
-                return refuse(0, HEAD_TOO_LARGE, Refusal::Malformed);
+        let read = request_head::read(&mut self.head, input, |request, length| {
+            let is_tunnel = request.method == Some("CONNECT");
+            (is_tunnel, respond(request, length, credentials))
+        });
+        match read {
+            Reading::More(consumed) => Step::more(consumed, Vec::new()),
+            Reading::TooLarge => refuse(0, HEAD_TOO_LARGE, Refusal::Malformed),
+            Reading::Wrong => refuse(0, BAD_REQUEST, Refusal::Malformed),
+            Reading::Whole((is_tunnel, step)) => {
+                self.is_tunnel = is_tunnel;
+                step
             }
-            parsed if !is_whole(parsed, length) => {
-                return refuse(0, BAD_REQUEST, Refusal::Malformed);
-            }
-            _ => {}
-        }
-        if let Some(credentials) = credentials
-            && !is_authenticated(request.headers, credentials)
-        {
-            let refusal = match request.headers.iter().any(is_authorization) {
-                true => Refusal::Unauthenticated,
-                false => Refusal::NoCredentials,
-            };
-            return refuse(length, UNAUTHENTICATED, refusal);
-        }
-        self.is_tunnel = request.method == Some("CONNECT");
-        let wanted = match self.is_tunnel {
-            true => tunnel(&request),
-            false => rewrite::for_server(&request),
-        };
-        match wanted {
-            Ok(wanted) => Step {
-                consumed: length,
-                reply: Vec::new(),
-                next: Next::Connect(wanted),
-            },
-            Err(Refusal::Unsupported) => refuse(length, NOT_IMPLEMENTED, Refusal::Unsupported),
-            Err(refusal) => refuse(length, BAD_REQUEST, refusal),
         }
     }
 
@@ -109,6 +72,10 @@ impl Http {
             Failure::NameNotFound => ("502 Bad Gateway", "the server's name has no address"),
             Failure::NotAllowed => ("403 Forbidden", "this proxy may not connect there"),
             Failure::Shortage => ("503 Service Unavailable", "the proxy is overloaded"),
+            Failure::RouteBroken => (
+                "502 Bad Gateway",
+                "the proxies on the route to the server cannot be reached",
+            ),
         };
         response(status, "", text)
     }
@@ -147,11 +114,39 @@ fn response(status: &str, field: &str, text: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// The step after a whole head of this many bytes.
+fn respond(
+    request: &httparse::Request<'_, '_>,
+    length: usize,
+    credentials: Option<&Credentials>,
+) -> Step {
+    if let Some(credentials) = credentials
+        && !is_authenticated(&*request.headers, credentials)
+    {
+        let refusal = match request.headers.iter().any(is_authorization) {
+            true => Refusal::Unauthenticated,
+            false => Refusal::NoCredentials,
+        };
+        return refuse(length, UNAUTHENTICATED, refusal);
+    }
+    let wanted = match request.method {
+        Some("CONNECT") => tunnel(request),
+        _ => rewrite::for_server(request),
+    };
+    match wanted {
+        Ok(wanted) => Step {
+            consumed: length,
+            reply: Vec::new(),
+            next: Next::Connect(wanted),
+        },
+        Err(Refusal::Unsupported) => refuse(length, NOT_IMPLEMENTED, Refusal::Unsupported),
+        Err(refusal) => refuse(length, BAD_REQUEST, refusal),
+    }
+}
+
 fn tunnel(request: &httparse::Request<'_, '_>) -> Result<Request, Refusal> {
-    let target = request.path.ok_or(Refusal::Malformed)?;
-    let destination = Destination::parse(target, None).map_err(|_| Refusal::Malformed)?;
     Ok(Request {
-        destination,
+        destination: request_head::authority(request)?,
         to_server: Vec::new(),
         exchange: None,
     })

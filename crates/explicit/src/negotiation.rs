@@ -76,6 +76,8 @@ pub enum Failure {
     NotAllowed,
     /// This proxy lacks memory or descriptors.
     Shortage,
+    /// A node of the overlay on the route to the server cannot be reached, or refuses.
+    RouteBroken,
 }
 
 impl Step {

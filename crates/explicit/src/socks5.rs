@@ -166,7 +166,7 @@ impl Socks5 {
                 Failure::HostUnreachable | Failure::NameNotFound => Reply::HostUnreachable,
                 Failure::NetworkUnreachable => Reply::NetworkUnreachable,
                 Failure::NotAllowed => Reply::NotAllowed,
-                Failure::Shortage => Reply::GeneralFailure,
+                Failure::Shortage | Failure::RouteBroken => Reply::GeneralFailure,
             }),
         }
     }

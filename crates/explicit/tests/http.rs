@@ -192,6 +192,7 @@ fn the_outcome_is_told() {
         (Failure::NameNotFound, "502"),
         (Failure::NotAllowed, "403"),
         (Failure::Shortage, "503"),
+        (Failure::RouteBroken, "502"),
     ] {
         let told = String::from_utf8(plain.answer(Outcome::Failed(failure))).unwrap();
         assert!(told.starts_with(&format!("HTTP/1.1 {status} ")), "{told}");

@@ -112,6 +112,7 @@ fn the_outcome_is_told() {
     assert_eq!(told.len(), 4 + 16 + 2);
     for (failure, code) in [
         (Failure::Shortage, 1),
+        (Failure::RouteBroken, 1),
         (Failure::NotAllowed, 2),
         (Failure::NetworkUnreachable, 3),
         (Failure::HostUnreachable, 4),

@@ -1,9 +1,11 @@
 //! Input from clients of explicit listeners.
 
+use midspan_explicit::hop::{AnswerReader, Hop};
 use midspan_explicit::http::{Http, Progress, Side};
 use midspan_explicit::proxy_protocol::{Reading, read};
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Next};
+use midspan_policy::overlay::NodeName;
 
 fn alice() -> Credentials {
     Credentials::new([("alice".to_owned(), "secret".to_owned())].into())
@@ -87,6 +89,62 @@ pub fn http_answer(input: &[u8]) {
     assert_eq!(exchange.outcome(), pieces.outcome());
     exchange.handle_server_end(true);
     assert_ne!(exchange.outcome(), Progress::Going);
+}
+
+/// A node of an overlay that sends any bytes: as a request if the first byte is even, otherwise as an
+/// answer. The second byte selects the position at which they are cut in two.
+pub fn hop(input: &[u8]) {
+    let [kind, cut, bytes @ ..] = input else {
+        return;
+    };
+    let cut = usize::from(*cut).min(bytes.len());
+    match kind % 2 {
+        0 => hop_request(bytes, cut),
+        _ => hop_answer(bytes, cut),
+    }
+}
+
+fn hop_request(bytes: &[u8], cut: usize) {
+    let Ok(own) = "fra".parse::<NodeName>() else {
+        panic!("the name of a node is refused");
+    };
+    let new = || Hop::new(own.clone());
+    let mut hop = new();
+    let step = hop.advance(bytes);
+    assert!(step.consumed <= bytes.len());
+    let (Next::Connect(_), Some(request)) = (step.next, hop.request()) else {
+        return;
+    };
+    let written = request.write();
+    let mut again = new();
+    assert_eq!(again.advance(&written).consumed, written.len());
+    assert_eq!(again.request(), Some(request));
+    let mut pieces = new();
+    let first = pieces.advance(&bytes[..cut]);
+    if first.next == Next::More && first.consumed == 0 {
+        pieces.advance(bytes);
+    }
+    assert!(pieces.request().is_none_or(|pieces| pieces == request));
+}
+
+fn hop_answer(bytes: &[u8], cut: usize) {
+    let whole = AnswerReader::default().take(bytes);
+    let mut reader = AnswerReader::default();
+    let (first, second) = bytes.split_at(cut);
+    let in_pieces = match reader.take(first) {
+        Ok((taken, None)) => {
+            assert_eq!(taken, first.len());
+            (reader.take(second)).map(|(more, answer)| (taken + more, answer))
+        }
+        over => over,
+    };
+    assert_eq!(whole, in_pieces);
+    if let Ok((taken, Some(answer))) = whole {
+        assert!(taken <= bytes.len());
+        let written = answer.write();
+        let again = AnswerReader::default().take(&written);
+        assert!(again.is_ok_and(|(taken, answer)| taken == written.len() && answer.is_some()));
+    }
 }
 
 /// A connection that begins with any bytes.

@@ -1,8 +1,8 @@
 //! The list of all targets.
 
 use crate::{
-    configuration, control_socket, fragmenter, gate_packets, http, http_answer, iperf3, metrics,
-    netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
+    configuration, control_socket, fragmenter, gate_packets, hop, http, http_answer, iperf3,
+    metrics, netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
     process_messages, proxy_protocol, recorded_trace, route_lists, route_messages, socks5, ss,
     thin_messages, thin_packets, verdicts,
 };
@@ -65,8 +65,9 @@ pub const TARGETS: &[Target] = &[
         lines: &[
             functions(
                 "crates/explicit/src/http.rs",
-                &["advance", "tunnel", "is_authenticated", "refuse"],
+                &["advance", "respond", "tunnel", "is_authenticated", "refuse"],
             ),
+            file("crates/explicit/src/http/request_head.rs"),
             file("crates/explicit/src/exchange/fields.rs"),
             file("crates/explicit/src/exchange/head.rs"),
             file("crates/explicit/src/http/rewrite.rs"),
@@ -82,6 +83,29 @@ pub const TARGETS: &[Target] = &[
             file("crates/explicit/src/exchange/body.rs"),
             file("crates/explicit/src/exchange/chunks.rs"),
             file("crates/explicit/src/exchange.rs"),
+        ],
+    },
+    Target {
+        name: "hop",
+        reads: "nodes of an overlay: requests and answers of hops",
+        run: hop,
+        longest: 4096,
+        lines: &[
+            functions("crates/explicit/src/hop/request.rs", &["parse", "write"]),
+            functions(
+                "crates/explicit/src/hop/answer.rs",
+                &["take", "parse", "write"],
+            ),
+            file("crates/explicit/src/hop/node_list.rs"),
+            file("crates/explicit/src/hop/server_timing.rs"),
+            functions(
+                "crates/explicit/src/hop/forwarded.rs",
+                &["client", "first_element", "node", "is_hidden"],
+            ),
+            functions(
+                "crates/explicit/src/hop/proxy_status.rs",
+                &["of_status", "read", "write", "first_element"],
+            ),
         ],
     },
     Target {

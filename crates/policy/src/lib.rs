@@ -6,6 +6,7 @@
 //!
 //! | decision | moment | content |
 //! | --- | --- | --- |
+//! | [`RouteDecision`](overlay::RouteDecision) | when a client has requested a server | by which other proxies the session goes |
 //! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
 //! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
 //! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions; perhaps [bounded](bounded_start) by the relay |
@@ -59,8 +60,10 @@ pub mod memory_bounds;
 pub mod memory_share;
 pub mod narrow_leg;
 pub mod narrow_session;
+mod network;
 pub mod network_load;
 pub mod opening_bound;
+pub mod overlay;
 pub mod oversized_segments;
 pub mod pacing;
 mod part_limit;
@@ -88,6 +91,7 @@ pub use first_flight::FirstFlight;
 pub use input_pacing::InputPacing;
 pub use knowledge::{Forgotten, Knowledge};
 pub use knowledge_parts::{KnowledgeParts, Part, PartKey};
+pub use network::Network;
 pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
 pub use sampling_pace::SamplingPace;

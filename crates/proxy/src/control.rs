@@ -190,6 +190,7 @@ mod tests {
             timeout: TimeSpan::from_seconds(10),
             proxies: None,
             header: Some(HeaderVersion::V2),
+            overlay: None,
         };
         let listener = Listener {
             listen: Some("[::1]:8080".parse().unwrap()),

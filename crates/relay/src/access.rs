@@ -4,40 +4,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use ipnet::IpNet;
+pub use midspan_policy::Network;
 use serde::{Deserialize, Serialize};
 
 /// The port on which mail servers accept mail from each other (RFC 5321 §4.5.4.2). A proxy that
 /// permits this port can be abused to send unwanted mail from its operator's address.
 const MAIL: u16 = 25;
-
-/// A prefix: addresses with the same first bits.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Network {
-    /// An address with this prefix.
-    pub address: IpAddr,
-    /// Length of the prefix in bits, at most 32 or 128.
-    pub length: u8,
-}
-
-impl Network {
-    /// Whether this address has the prefix.
-    #[must_use]
-    pub fn contains(&self, address: IpAddr) -> bool {
-        IpNet::new(self.address, self.length)
-            .is_ok_and(|network| network.contains(&address.to_canonical()))
-    }
-}
-
-impl From<IpNet> for Network {
-    fn from(network: IpNet) -> Self {
-        Self {
-            address: network.addr(),
-            length: network.prefix_len(),
-        }
-    }
-}
 
 /// One line of `access`. An empty part applies to all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,13 +27,20 @@ pub struct AccessRule {
 
 impl AccessRule {
     fn matches(&self, client: IpAddr, server: SocketAddr) -> bool {
-        let is_within = |networks: &[Network], address| {
-            networks.is_empty() || networks.iter().any(|network| network.contains(address))
-        };
-        let has_port = self.ports.is_empty()
-            || (self.ports.iter()).any(|(first, last)| (*first..=*last).contains(&server.port()));
-        has_port && is_within(&self.from, client) && is_within(&self.to, server.ip())
+        self.matches_port(client, server.port()) && is_within(&self.to, server.ip())
     }
+
+    /// Whether the rule matches this client and port with some server.
+    fn matches_port(&self, client: IpAddr, port: u16) -> bool {
+        let has_port = self.ports.is_empty()
+            || (self.ports.iter()).any(|(first, last)| (*first..=*last).contains(&port));
+        has_port && is_within(&self.from, client)
+    }
+}
+
+/// Whether a list, of which an empty one stands for all, has this address.
+fn is_within(networks: &[Network], address: IpAddr) -> bool {
+    networks.is_empty() || networks.iter().any(|network| network.contains(address))
 }
 
 /// Which clients may use a listener, and which servers they may reach.
@@ -108,6 +87,17 @@ impl AccessRules {
             }
         }
     }
+
+    /// Whether this client may connect to this port of a server whose name another node looks up. Only
+    /// the rules for all servers decide. The node that has the address applies its own rules.
+    #[must_use]
+    pub fn allows_name(&self, client: IpAddr, port: u16) -> bool {
+        let mut rules = self.rules.iter();
+        let found = rules.find(|rule| rule.to.is_empty() && rule.matches_port(client, port));
+        let names_port = found.is_some_and(|rule| !rule.ports.is_empty());
+        let is_mail = self.protects_own && port == MAIL && !names_port;
+        !is_mail && found.is_none_or(|rule| rule.allow)
+    }
 }
 
 /// Addresses at which clouds give credentials to their machines, in addition to link-local
@@ -151,24 +141,6 @@ mod tests {
         let own: IpAddr = "192.0.2.1".parse().unwrap();
         let is_own = |address: IpAddr| address == own;
         rules.allows(client.parse().unwrap(), server.parse().unwrap(), is_own)
-    }
-
-    #[test]
-    fn a_network_has_its_addresses_only() {
-        for (text, address, expected) in [
-            ("192.0.2.0/24", "192.0.2.255", true),
-            ("192.0.2.0/24", "192.0.3.0", false),
-            ("192.0.2.0/24", "::ffff:192.0.2.7", true),
-            ("0.0.0.0/0", "203.0.113.1", true),
-            ("0.0.0.0/0", "2001:db8::1", false),
-            ("2001:db8::/32", "2001:db8:ffff::1", true),
-            ("2001:db8::/32", "2001:db9::1", false),
-            ("::/0", "2001:db9::1", true),
-            ("192.0.2.1/32", "192.0.2.1", true),
-        ] {
-            let found = network(text).contains(address.parse().unwrap());
-            assert_eq!(found, expected, "{text} {address}");
-        }
     }
 
     #[test]
@@ -243,6 +215,40 @@ mod tests {
         assert!(reaches(&port, 25));
         // A forward listener has one server, which the operator has chosen.
         assert!(reaches(&with(Vec::new(), false), 25));
+    }
+
+    #[test]
+    fn only_rules_for_all_servers_decide_about_a_name() {
+        let rule = |allow, to: &[&str], ports: &[(u16, u16)]| AccessRule {
+            allow,
+            from: Vec::new(),
+            to: to.iter().map(|text| network(text)).collect(),
+            ports: ports.to_vec(),
+        };
+        let allows = |rules: Vec<AccessRule>, port| {
+            let rules = AccessRules {
+                rules,
+                protects_own: true,
+                ..AccessRules::default()
+            };
+            rules.allows_name("198.51.100.1".parse().unwrap(), port)
+        };
+        assert!(allows(Vec::new(), 443) && !allows(Vec::new(), 25));
+        let web = || {
+            vec![
+                rule(true, &[], &[(80, 80), (443, 443)]),
+                rule(false, &[], &[]),
+            ]
+        };
+        assert!(allows(web(), 443) && !allows(web(), 22));
+        // It is not known whether the name has such an address.
+        let site = vec![rule(true, &["10.0.0.0/8"], &[]), rule(false, &[], &[])];
+        assert!(!allows(site, 443));
+        assert!(allows(vec![rule(false, &["10.0.0.0/8"], &[])], 443));
+        assert!(allows(vec![rule(true, &[], &[(25, 25)])], 25));
+        let mut other = rule(false, &[], &[]);
+        other.from = vec![network("192.0.2.0/24")];
+        assert!(allows(vec![other], 443));
     }
 
     #[test]

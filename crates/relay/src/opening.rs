@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
+use midspan_policy::overlay::{RouteDecision, RoutePolicy, Wanted};
 use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Dscp, Time, TimeSpan};
 use rustix::io::Errno;
@@ -19,7 +20,7 @@ use super::knowledge::SharedKnowledge;
 use super::leg_options::{self, LegError};
 use super::legs::{self, Connecting, InputStart, Legs};
 use super::limits::{Limits, Places, Shortage};
-use super::listener::Listener;
+use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
@@ -67,6 +68,8 @@ pub struct Acceptor {
     /// An estimate of how many connections wait at a time.
     pub crowd: Crowd,
     finder: Finder,
+    /// Chooses the routes of its sessions, if they may go through an overlay.
+    routes: Option<Box<dyn RoutePolicy + Send>>,
     profiles: Profiles,
     /// Connections to servers that were begun; chooses the address of the next.
     connected: usize,
@@ -182,6 +185,7 @@ impl Acceptor {
             fresh: None,
             crowd: Crowd::default(),
             finder,
+            routes: listener.negotiation().and_then(Negotiation::routes),
             profiles: Profiles {
                 listener: Arc::clone(&listener),
                 verdicts,
@@ -226,8 +230,8 @@ impl Acceptor {
         }
         if let Some(negotiator) = self.finder.negotiator() {
             let negotiator = negotiator.clone();
-            // With the PROXY protocol, the header will contain the client.
-            let known = negotiator.settings.proxies.is_none();
+            // Otherwise the first bytes will contain the client.
+            let known = negotiator.settings.client_is_peer();
             let known = known.then(|| address.ip());
             return match limits.take_of(&self.places, known) {
                 Ok(seat) => {
@@ -433,6 +437,14 @@ impl Acceptor {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
+        }
+    }
+
+    /// By which nodes of the overlay a session goes.
+    pub fn route(&mut self, now: Time, wanted: &Wanted<'_>) -> RouteDecision {
+        match &mut self.routes {
+            Some(routes) => routes.route(now, wanted),
+            None => RouteDecision::Here,
         }
     }
 

@@ -78,6 +78,12 @@ statistics! {
     refused_overloaded,
     /// Names that have no address.
     names_not_found,
+    /// Hops of an overlay that had passed this node before, or too many nodes.
+    refused_looping,
+    /// Hops whose fields do not agree with the node that sent them.
+    refused_forged,
+    /// Hops that this node does not carry: it is no transit node or no exit, or has no such next node.
+    refused_unroutable,
     /// Bytes handed to the kernel towards clients.
     bytes_to_client,
     /// Bytes handed to the kernel towards servers.
@@ -132,6 +138,9 @@ impl Statistics {
             + self.refused_silent
             + self.refused_overloaded
             + self.names_not_found
+            + self.refused_looping
+            + self.refused_forged
+            + self.refused_unroutable
     }
 }
 

@@ -90,6 +90,13 @@ pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
     Ok(count)
 }
 
+/// Reads into the buffer, and leaves the bytes in the socket; 0 at the end.
+pub fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    let most = may_fail!(Receive, buffer.len());
+    let (count, _) = rustix::net::recv(socket, &mut buffer[..most], RecvFlags::PEEK)?;
+    Ok(count)
+}
+
 /// Writes some of the bytes.
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
     scripted!(send(number(socket), bytes));

@@ -6,7 +6,8 @@ mod support;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use midspan_policy::SessionSettings;
+use midspan_policy::overlay::{Node, NodeKind, OperatorRoute, Overlay, RouteDestination};
+use midspan_policy::{Network, SessionSettings};
 use midspan_relay::access::AccessRules;
 use midspan_relay::failing_calls::{self, Rates};
 use midspan_relay::{Destination, Language, Negotiation, Relay, Settings};
@@ -30,6 +31,7 @@ fn socks5() -> Bench {
         timeout: TimeSpan::from_seconds(30),
         proxies: None,
         header: None,
+        overlay: None,
     }));
     Bench {
         address: local_address(&listener),
@@ -38,9 +40,72 @@ fn socks5() -> Bench {
     }
 }
 
+/// The same, whose sessions leave at another relay: the node `exit` of an overlay.
+fn over_a_hop() -> (Bench, Relay) {
+    let bench_settings = Settings {
+        threads: 1,
+        ..settings()
+    };
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut exit = listener(&bench_settings, any, SessionSettings::default());
+    let loopback = Network {
+        address: any.ip(),
+        length: 8,
+    };
+    let node = |name: &str, address, from: &[Network], serves: &[Network]| Node {
+        name: name.parse().unwrap(),
+        address,
+        from: from.to_vec(),
+        kind: NodeKind::Midspan,
+        transit: false,
+        serves: serves.to_vec(),
+        ports: Vec::new(),
+    };
+    let nodes = vec![
+        node("ingress", None, &[loopback], &[]),
+        node("exit", Some(local_address(&exit)), &[], &[loopback]),
+    ];
+    let overlay = |own: &str| Overlay {
+        own: own.parse().unwrap(),
+        nodes: nodes.clone(),
+        routes: vec![OperatorRoute {
+            destinations: vec![RouteDestination::All],
+            through: vec!["exit".parse().unwrap()],
+        }],
+    };
+    let negotiation = |language, own| Negotiation {
+        language,
+        users: None,
+        access: AccessRules::default(),
+        timeout: TimeSpan::from_seconds(30),
+        proxies: None,
+        header: None,
+        overlay: Some(overlay(own)),
+    };
+    exit.listener.to = negotiation(Language::Hop, "exit").into();
+    let mut ingress = listener(&bench_settings, any, SessionSettings::default());
+    ingress.listener.to = negotiation(Language::Socks5, "ingress").into();
+    let bench = Bench {
+        address: local_address(&ingress),
+        relay: Relay::start(&bench_settings, vec![ingress]).unwrap(),
+        server: TcpListener::bind(any).unwrap(),
+    };
+    let exit = Relay::start(&bench_settings, vec![exit]).unwrap();
+    (bench, exit)
+}
+
+/// One after the other, because all relays of a process have the same failing calls.
 #[test]
 fn every_negotiation_becomes_a_session() {
-    let bench = socks5();
+    becomes_sessions(&socks5());
+    let (ingress, exit) = over_a_hop();
+    becomes_sessions(&ingress);
+    // A relay thread publishes its numbers after it has passed the bytes on.
+    assert!(eventually(|| exit.statistics().sessions_opened == 50));
+    assert_eq!(exit.statistics().refusals(), 0);
+}
+
+fn becomes_sessions(bench: &Bench) {
     let SocketAddr::V4(server) = bench.server.local_addr().unwrap() else {
         panic!("the server has an IPv4 address");
     };

@@ -296,7 +296,8 @@ metrics! {
     /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
     /// a connection may have caused one); overload; of listeners that negotiate malformed,
     /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
-    /// address); of transparent listeners server_refused, server_unanswered.
+    /// address); of overlay hops looping, forged, unroutable; of transparent listeners
+    /// server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
         let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
         let by_policy = now.statistics.refused_by_policy + at_syn;
@@ -310,6 +311,9 @@ metrics! {
             refused_silent: silent,
             refused_overloaded: overload,
             names_not_found: name,
+            refused_looping: looping,
+            refused_forged: forged,
+            refused_unroutable: unroutable,
             ..
         } = now.statistics;
         for (reason, count) in [
@@ -323,6 +327,9 @@ metrics! {
             ("silent", silent),
             ("gone", gone),
             ("name", name),
+            ("looping", looping),
+            ("forged", forged),
+            ("unroutable", unroutable),
         ] {
             sink.put(&[reason], Value::Number(count))?;
         }

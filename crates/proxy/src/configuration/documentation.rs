@@ -11,6 +11,7 @@ use super::admin::AdminTable;
 use super::control::ControlTable;
 use super::file::{File, ListenerTable, MarksTable, RelayTable};
 use super::limits::LimitsTable;
+use super::overlay::{NodeTable, OverlayTable, RouteTable};
 use super::profile::ProfileTable;
 use super::transparent::InterceptionTable;
 
@@ -76,6 +77,9 @@ fn every_key_is_documented() {
         ("`[control]`", keys::<ControlTable>()),
         ("`[admin]`", keys::<AdminTable>()),
         ("`[profile.NAME]`", keys::<ProfileTable>()),
+        ("`[overlay]`", keys::<OverlayTable>()),
+        ("`[[overlay.route]]`", keys::<RouteTable>()),
+        ("`[[node]]`", keys::<NodeTable>()),
         ("`[[listener]]`", keys::<ListenerTable>()),
         ("A leg", keys::<LegSettings>()),
     ] {
@@ -121,6 +125,8 @@ fn every_key_apart_from_those_of_a_listener_is_in_the_example() {
         keys::<ControlTable>(),
         keys::<AdminTable>(),
         keys::<ProfileTable>(),
+        keys::<OverlayTable>(),
+        keys::<RouteTable>(),
         keys::<LegSettings>(),
     ];
     for key in all.into_iter().flatten() {

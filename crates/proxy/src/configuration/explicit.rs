@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
 use midspan_document::{Located, Source, Spanned};
+use midspan_policy::overlay::Overlay;
 use midspan_relay::access::{AccessRule, AccessRules, Network};
 use midspan_relay::{HeaderVersion, Language, Negotiation, Users};
 use midspan_units::TimeSpan;
@@ -14,12 +15,13 @@ use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
 use super::transparent::{Ports, TransparentKeys, prefix};
 use super::values::{Address, within};
-use super::{Explicit, Mode};
+use super::{Explicit, Mode, Places};
 
 const DEFAULT_NEGOTIATION_TIMEOUT: TimeSpan = TimeSpan::from_seconds(10);
 /// The ports that are usual.
 const SOCKS5_PORT: u16 = 1080;
 const HTTP_PORT: u16 = 3128;
+const HOP_PORT: u16 = 7704;
 /// Most entries of one list.
 const LIST_LIMIT: usize = 1000;
 /// RFC 1929 counts the bytes of a name and of a password in one byte each.
@@ -35,6 +37,7 @@ pub(super) struct ExplicitKeys {
     pub accept_proxy_protocol: Option<Spanned<bool>>,
     pub proxy_protocol_from: Option<Spanned<Networks>>,
     pub send_proxy_protocol: Option<Spanned<HeaderVersion>>,
+    pub overlay: Option<Spanned<bool>>,
 }
 
 impl ExplicitKeys {
@@ -60,13 +63,14 @@ impl ExplicitKeys {
                 "send_proxy_protocol",
                 self.send_proxy_protocol.as_ref().map(Spanned::span),
             ),
+            ("overlay", self.overlay.as_ref().map(Spanned::span)),
         ]
         .into_iter()
         .find_map(|(name, span)| Some((name, span?)))
     }
 }
 
-/// A listener of mode `socks5` or `http`.
+/// A listener of mode `socks5`, `http` or `hop`.
 pub(super) fn explicit(
     mode: &'static str,
     source: &Source,
@@ -82,6 +86,7 @@ pub(super) fn explicit(
     }
     let port = match mode {
         "socks5" => SOCKS5_PORT,
+        "hop" => HOP_PORT,
         _ => HTTP_PORT,
     };
     let default = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
@@ -89,12 +94,13 @@ pub(super) fn explicit(
     Ok(Mode::Explicit(Explicit { listen, mode }))
 }
 
-/// The negotiation of this mode; `listen` is its place in the file.
+/// The negotiation of this mode.
 pub(super) fn negotiation(
     source: &Source,
     mode: &Mode,
     keys: ExplicitKeys,
-    listen: &Range<usize>,
+    places: &Places,
+    overlay: Option<&Overlay>,
 ) -> Result<Option<Negotiation>, Located> {
     let (language, is_fixed) = match mode {
         Mode::Transparent(_) => {
@@ -109,9 +115,12 @@ pub(super) fn negotiation(
         Mode::Forward(_) if keys.first().is_none() => return Ok(None),
         Mode::Forward(forward) => (Language::Fixed(forward.to), true),
         Mode::Explicit(explicit) if explicit.mode == "socks5" => (Language::Socks5, false),
+        Mode::Explicit(explicit) if explicit.mode == "hop" => (Language::Hop, false),
         Mode::Explicit(_) => (Language::Http, false),
     };
+    let overlay = overlay_of(source, language, &keys, places, overlay)?;
     if let Mode::Explicit(explicit) = mode
+        && language != Language::Hop
         && !explicit.listen.ip().to_canonical().is_loopback()
         && keys.users.is_none()
         && keys.clients.is_none()
@@ -120,9 +129,11 @@ pub(super) fn negotiation(
             "anybody who reaches {} could use this proxy for anything",
             explicit.listen
         );
-        return Err(Located::new(source, listen.clone(), message).with_help(
-            "say who may: users = { name = \"password\" }, or clients = [\"192.0.2.0/24\"]",
-        ));
+        return Err(
+            Located::new(source, places.listen.clone(), message).with_help(
+                "say who may: users = { name = \"password\" }, or clients = [\"192.0.2.0/24\"]",
+            ),
+        );
     }
     let wrong_mode = |key, place: Range<usize>, right| {
         let message = format!("`{key}` is for listeners of mode {right}");
@@ -158,7 +169,53 @@ pub(super) fn negotiation(
         )?,
         proxies,
         header: keys.send_proxy_protocol.map(Spanned::into_inner),
+        overlay,
     }))
+}
+
+/// The overlay of a listener, if its sessions may go through it, or if it accepts hops.
+fn overlay_of(
+    source: &Source,
+    language: Language,
+    keys: &ExplicitKeys,
+    places: &Places,
+    overlay: Option<&Overlay>,
+) -> Result<Option<Overlay>, Located> {
+    let asked = keys.overlay.as_ref();
+    let (is_hop, asks) = (
+        language == Language::Hop,
+        asked.is_some_and(|it| *it.get_ref()),
+    );
+    if is_hop {
+        // Nodes are recognized by their addresses, and the list of members names these.
+        let wrong = [
+            ("users", keys.users.as_ref().map(Spanned::span)),
+            ("clients", keys.clients.as_ref().map(Spanned::span)),
+            (
+                "accept_proxy_protocol",
+                keys.accept_proxy_protocol.as_ref().map(Spanned::span),
+            ),
+            ("overlay", asked.map(Spanned::span)),
+        ];
+        let wrong = wrong
+            .into_iter()
+            .find_map(|(key, place)| Some((key, place?)));
+        if let Some((key, place)) = wrong {
+            let message = format!("`{key}` is not for listeners of mode \"hop\"");
+            return Err(Located::new(source, place, message));
+        }
+    }
+    if !is_hop && !asks {
+        return Ok(None);
+    }
+    let Some(overlay) = overlay else {
+        let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
+        return Err(
+            Located::new(source, place, "the table [overlay] is missing")
+                .with_help("it names this node and the file of members (docs/overlay.md)"),
+        );
+    };
+    Ok(Some(overlay.clone()))
 }
 
 /// The proxies whose PROXY headers are accepted.

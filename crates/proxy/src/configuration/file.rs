@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_gateway::initial_window::{MarkField, WindowNumbers};
+use midspan_policy::overlay::Overlay;
 use midspan_policy::{Handshake, LegSettings, PolicyName, SessionSettings};
 use midspan_relay::HeaderVersion;
 use midspan_relay::profile::AccessProfile;
@@ -16,6 +17,7 @@ use super::admin::AdminTable;
 use super::control::ControlTable;
 use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
+use super::overlay::OverlayTable;
 use super::profile::{ProfileTable, profiles};
 use super::source_addresses::{OwnAddress, source_addresses};
 use super::state::state_directory;
@@ -48,6 +50,8 @@ pub(super) struct File {
     admin: Option<AdminTable>,
     #[serde(default)]
     profile: BTreeMap<String, Spanned<ProfileTable>>,
+    #[serde(default)]
+    overlay: Option<OverlayTable>,
     listener: Spanned<Vec<ListenerTable>>,
 }
 
@@ -112,6 +116,8 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     send_proxy_protocol: Option<Spanned<HeaderVersion>>,
     #[serde(default)]
+    overlay: Option<Spanned<bool>>,
+    #[serde(default)]
     connect_timeout: Option<Spanned<TimeSpan>>,
     #[serde(default)]
     sessions: Option<Spanned<u32>>,
@@ -150,6 +156,8 @@ enum ModeKey {
     Socks5,
     /// Connects to the server that the client requests by HTTP.
     Http,
+    /// Accepts the hops of the overlay's other nodes.
+    Hop,
     /// Intercepts connections that this machine forwards.
     Transparent,
 }
@@ -178,6 +186,10 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
         .any(|mode| matches!(mode, ModeKey::Transparent));
     let (limits, still, memory_is_set) = file.limits.checked(source)?;
     let profiles = profiles(source, file.profile, is_transparent)?;
+    let overlay = file
+        .overlay
+        .map(|overlay| overlay.checked(source))
+        .transpose()?;
     let configuration = Configuration {
         state: state_directory(source, file.relay.state_directory.take())?,
         relay: RelaySettings {
@@ -193,7 +205,7 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
             .listener
             .into_inner()
             .into_iter()
-            .map(|listener| listener.checked(source, &still, &profiles))
+            .map(|listener| listener.checked(source, &still, &profiles, overlay.as_ref()))
             .collect::<Result<_, _>>()?,
         profiles,
         source: source.clone(),
@@ -314,6 +326,7 @@ impl ListenerTable {
         source: &Source,
         still: &ListenerLimits,
         profiles: &[AccessProfile],
+        overlay: Option<&Overlay>,
     ) -> Result<Listener, Located> {
         let name = self.name.span();
         let span = |address: &Option<Spanned<Address>>| {
@@ -378,12 +391,14 @@ impl ListenerTable {
             accept_proxy_protocol: self.accept_proxy_protocol,
             proxy_protocol_from: self.proxy_protocol_from,
             send_proxy_protocol: self.send_proxy_protocol,
+            overlay: self.overlay,
         };
         let mut admitting = None;
         let mode = match self.mode {
             ModeKey::Forward => forward(source, self.listen, self.to, &keys, &places)?,
             ModeKey::Socks5 => explicit("socks5", source, self.listen, self.to, &keys)?,
             ModeKey::Http => explicit("http", source, self.listen, self.to, &keys)?,
+            ModeKey::Hop => explicit("hop", source, self.listen, self.to, &keys)?,
             ModeKey::Transparent => {
                 only_of_forward(source, self.listen, self.to)?;
                 let (transparent, of) = keys.checked(source, places.name.clone(), learns)?;
@@ -399,7 +414,7 @@ impl ListenerTable {
                 ..leg
             }
         };
-        let negotiation = negotiation(source, &mode, explicit_keys, &places.listen)?;
+        let negotiation = negotiation(source, &mode, explicit_keys, &places, overlay)?;
         let to = match (negotiation, &mode) {
             (Some(negotiation), _) => negotiation.into(),
             (None, Mode::Forward(forward)) => forward.to.into(),

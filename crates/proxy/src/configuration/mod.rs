@@ -11,6 +11,7 @@ mod explicit;
 mod file;
 mod fixed;
 mod limits;
+mod overlay;
 pub(crate) mod passwords;
 mod profile;
 mod source_addresses;

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use midspan_explicit::Credentials;
 use midspan_explicit::proxy_protocol::Version;
+use midspan_policy::overlay::{OperatorRoutes, Overlay, RoutePolicy};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,8 @@ pub struct Negotiation {
     pub proxies: Option<Vec<Network>>,
     /// The version of the PROXY header that the server gets; `None` for no header.
     pub header: Option<HeaderVersion>,
+    /// The overlay by whose routes its sessions go, or whose hops it accepts.
+    pub overlay: Option<Overlay>,
 }
 
 /// How a client names the server.
@@ -40,6 +43,8 @@ pub enum Language {
     Socks5,
     /// `CONNECT`, and plain requests for a proxy.
     Http,
+    /// Hops of an overlay: `CONNECT` from its other nodes.
+    Hop,
 }
 
 /// `send_proxy_protocol`
@@ -85,7 +90,9 @@ impl Negotiation {
     #[must_use]
     pub fn silent(&self) -> Option<SocketAddr> {
         match self.language {
-            Language::Fixed(server) if self.proxies.is_none() && self.header.is_none() => {
+            Language::Fixed(server)
+                if self.proxies.is_none() && self.header.is_none() && self.overlay.is_none() =>
+            {
                 Some(server)
             }
             _ => None,
@@ -95,9 +102,35 @@ impl Negotiation {
     /// Whether a connection from this address may begin a negotiation.
     #[must_use]
     pub fn hears(&self, caller: IpAddr) -> bool {
-        match &self.proxies {
-            Some(proxies) => proxies.iter().any(|network| network.contains(caller)),
-            None => self.access.admits(caller),
+        match (self.language, &self.proxies) {
+            (Language::Hop, _) => {
+                let overlay = self.overlay.as_ref();
+                overlay.is_some_and(|overlay| overlay.has_sender(caller))
+            }
+            (_, Some(proxies)) => proxies.iter().any(|network| network.contains(caller)),
+            (_, None) => self.access.admits(caller),
         }
+    }
+
+    /// Whether the host that connects is the client; otherwise its first bytes name the client.
+    #[must_use]
+    pub fn client_is_peer(&self) -> bool {
+        self.proxies.is_none() && self.language != Language::Hop
+    }
+
+    /// Whether this node may connect to a server for other nodes. Other clients are not restricted
+    /// here.
+    #[must_use]
+    pub fn serves(&self, server: SocketAddr) -> bool {
+        let own = || self.overlay.as_ref()?.own_node();
+        self.language != Language::Hop || own().is_some_and(|own| own.serves(server))
+    }
+
+    /// The routes of sessions that enter an overlay here.
+    #[must_use]
+    pub fn routes(&self) -> Option<Box<dyn RoutePolicy + Send>> {
+        let overlay = self.overlay.as_ref();
+        let overlay = overlay.filter(|_| self.language != Language::Hop)?;
+        Some(Box::new(OperatorRoutes::new(overlay.routes.clone())))
     }
 }

@@ -1,11 +1,11 @@
-//! The negotiation before a session: with the PROXY protocol, SOCKS5 or HTTP, up to the connection to the
-//! server.
+//! The negotiation before a session: with the PROXY protocol, SOCKS5, HTTP or a hop of an overlay, up to
+//! the connection to the server.
 //!
 //! ```text
-//! heading ──► speaking ──► resolving ──► calling ──► a session
-//!    │          │  ▲          │            │           │
-//!    │          │  └──────────┼────────────┼───────────┤ the next request of an HTTP client
-//!    └──────────┴─────────────┴────────────┴───────────┴──► refusing ──► closed
+//! heading ──► speaking ──► resolving ──► calling ──► hopping ──► a session
+//!    │          │  ▲          │            │            │          │
+//!    │          │  └──────────┼────────────┼────────────┼──────────┤ the next request of an HTTP client
+//!    └──────────┴─────────────┴────────────┴────────────┴──────────┴──► refusing ──► closed
 //! ```
 //!
 //! | stage | Midspan waits for | until |
@@ -14,6 +14,7 @@
 //! | speaking | the request by SOCKS5 or HTTP | the same |
 //! | resolving | the addresses of a name | 15 s |
 //! | calling | the first address that answers (RFC 8305) | `connect_timeout` |
+//! | hopping | the answer of the next node, if the session goes through the overlay | the same `connect_timeout` |
 //! | refusing | the client's FIN, after the client got the reason | `PARTING_TIME`; `negotiation_timeout`
 //! after an answer |
 //!
@@ -26,10 +27,12 @@
 //! `negotiation_timeout`.
 
 mod attempts;
+mod hop_call;
 mod lookups;
 mod names;
 mod negotiating_client;
 pub mod resolver;
+mod routing;
 mod serving;
 mod tries;
 
@@ -37,21 +40,24 @@ pub use lookups::MOST_OF_ALL;
 pub use names::Names;
 pub(super) use serving::Neighbours;
 
-use attempts::failure;
 use lookups::Asked;
 use negotiating_client::{Joined, NegotiatingClient, Step};
 pub(super) use tries::Tries;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use midspan_policy::overlay::HopRefusal;
 use midspan_units::{Time, TimeSpan};
+use rustix::io::Errno;
 
 use super::limits::{Client, Limits};
 use super::poll::Poll;
 use super::statistics::Counters;
+use super::system;
 use super::table::{Key, Table};
 use super::timers::Timers;
 use midspan_log::LogRate;
@@ -158,6 +164,19 @@ impl Negotiations {
     }
 }
 
+/// Sends as much as possible at once; the rest stays in `bytes`.
+fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
+    while !bytes.is_empty() {
+        match system::send(socket.as_fd(), bytes) {
+            Ok(count) => drop(bytes.drain(..count.min(bytes.len()))),
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
 /// Why a client was refused, for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reason {
@@ -185,4 +204,6 @@ pub(super) enum Reason {
     Overload,
     /// The client has as many sessions as one client may have.
     Crowded,
+    /// The hop of an overlay may not pass here.
+    Hop(HopRefusal),
 }

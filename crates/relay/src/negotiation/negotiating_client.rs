@@ -1,30 +1,36 @@
 //! The negotiation with one client.
 
+mod hopping;
 mod listening;
+mod refusing;
 #[cfg(test)]
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use midspan_explicit::hop::{Hop, HopAnswer, HopError};
 use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_policy::memory_share::EACH_SESSION;
+use midspan_policy::overlay::NextHop;
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
 use super::attempts::{ConnectAttempts, ConnectState};
-use super::{PARTING_TIME, Reason, failure};
+use super::hop_call::HopCall;
+use super::{Reason, flush};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
 use crate::limits::{Seat, SetAside, Spare};
 use crate::listener::{Language, Negotiation};
 use crate::observation::LastReading;
 use crate::system;
+use hopping::NextNode;
 
 /// Most bytes of a refused client that are dropped.
 const PARTING_BYTES: usize = 1 << 20;
@@ -51,7 +57,9 @@ pub struct NegotiatingClient {
     pub settings: Arc<Negotiation>,
     credentials: Option<Arc<Credentials>>,
     client: OwnedFd,
-    /// The client's address, perhaps from a PROXY header.
+    /// The address at the other end of the client's connection.
+    peer: SocketAddr,
+    /// The client's address, perhaps from a PROXY header, or from another node of the overlay.
     client_address: SocketAddr,
     /// The address to which the client connected: this proxy's, or the one in a PROXY header.
     original_destination: Option<SocketAddr>,
@@ -62,6 +70,15 @@ pub struct NegotiatingClient {
     to_client: Vec<u8>,
     to_server: Vec<u8>,
     destination: Option<Destination>,
+    /// The next node, if the session goes through the overlay.
+    next_node: Option<Box<NextNode>>,
+    /// The route has been decided: the session leaves the overlay here.
+    pub leaves_here: bool,
+    /// The server's address, if it has decided about the route.
+    pub chosen_address: Option<SocketAddr>,
+    /// When Midspan began to connect, and how long it took.
+    connect_begin: Time,
+    connect_time: TimeSpan,
     /// The HTTP request and answer that the session will carry, if it carries nothing else.
     exchange: Option<Exchange>,
     /// The client has had an answer, and has not begun another request.
@@ -82,6 +99,7 @@ enum Speaker {
     Nobody(SocketAddr),
     Socks5(Socks5),
     Http(Http),
+    Hop(Box<Hop>),
 }
 
 enum Stage {
@@ -91,8 +109,10 @@ enum Stage {
     Speaking,
     /// The server's addresses are looked up; then access rules and policy decide about them.
     Resolving,
-    /// Midspan connects to the server.
+    /// Midspan connects to the server, or to the next node.
     Connecting(ConnectAttempts),
+    /// The next node is connected, and has not answered yet.
+    Hopping(Box<HopCall>),
     /// The server has accepted the connection.
     Connected(SocketAddr, OwnedFd),
     /// The client gets the reason why there is no session.
@@ -111,8 +131,12 @@ pub enum Step {
     Wait,
     /// Look this name up.
     Resolve(HostName),
-    /// Decide which of these addresses are permitted, by [`NegotiatingClient::call`] or [`NegotiatingClient::fail`].
+    /// Decide which of these addresses are permitted, by [`NegotiatingClient::connect`],
+    /// [`NegotiatingClient::pass_to`] or [`NegotiatingClient::fail`].
     Decide(Vec<SocketAddr>),
+    /// Decide whether to connect to this node, by [`NegotiatingClient::pass_to`] or
+    /// [`NegotiatingClient::fail`].
+    Pass(NextHop),
     /// Both legs are connected: [`NegotiatingClient::into_joined`].
     Join,
     /// No server has answered; the client is being informed.
@@ -205,12 +229,23 @@ impl NegotiatingClient {
             timer: None,
             begin: now,
             credentials,
+            peer: canonical(client.address),
             client_address: canonical(client.address),
             original_destination: None,
+            next_node: None,
+            leaves_here: false,
+            chosen_address: None,
+            connect_begin: now,
+            connect_time: TimeSpan::ZERO,
             language: match settings.language {
                 Language::Fixed(server) => Speaker::Nobody(server),
                 Language::Socks5 => Speaker::Socks5(Socks5::new()),
                 Language::Http => Speaker::Http(Http::new()),
+                Language::Hop => match &settings.overlay {
+                    Some(overlay) => Speaker::Hop(Box::new(Hop::new(overlay.own.clone()))),
+                    // Such a listener admits no client.
+                    None => Speaker::Http(Http::new()),
+                },
             },
             stage: match settings.proxies {
                 Some(_) => Stage::Heading,
@@ -253,8 +288,13 @@ impl NegotiatingClient {
 
     /// The address of the connection, if it comes directly from the client.
     pub fn caller(&self) -> Option<IpAddr> {
-        let is_client = self.settings.proxies.is_none();
+        let is_client = self.settings.client_is_peer();
         is_client.then(|| self.client_address.ip())
+    }
+
+    /// The address at the other end of the client's connection: the client's, a proxy's or a node's.
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// The client's address.
@@ -295,15 +335,15 @@ impl NegotiatingClient {
                     (false, ConnectState::Waiting) => self.answer_now(),
                     (true, ConnectState::Waiting) => self.watch_client(),
                     (_, ConnectState::Connected(address, server)) => {
-                        self.connected(address, server)
+                        self.reached(address, server, now)
                     }
                     (_, ConnectState::Failed(error)) => {
                         let tried = self.wanted();
-                        self.fail(failure(error), None, now);
-                        Step::Unconnected(tried, error)
+                        self.fail_to_connect(tried, error, now)
                     }
                 }
             }
+            Stage::Hopping(_) => self.await_answer(now),
             Stage::Connected(..) => Step::Join,
             Stage::Refusing { .. } => self.part(),
             Stage::Over => Step::End(None),
@@ -341,35 +381,8 @@ impl NegotiatingClient {
     /// Connects to the server at these addresses; [`Self::advance`] has to follow.
     pub fn connect(&mut self, addresses: Vec<SocketAddr>, timeout: Option<TimeSpan>, now: Time) {
         self.deadline = now + timeout.unwrap_or(LONGEST_CONNECT);
+        self.connect_begin = now;
         self.stage = Stage::Connecting(ConnectAttempts::new(addresses, now));
-    }
-
-    /// Informs the client that there will be no session.
-    pub fn fail(&mut self, failure: Failure, reason: Option<Reason>, now: Time) -> Step {
-        let outcome = Outcome::Failed(failure);
-        let reply = match &self.language {
-            Speaker::Nobody(_) => Vec::new(),
-            Speaker::Socks5(socks) => socks.answer(outcome),
-            Speaker::Http(http) => http.answer(outcome),
-        };
-        self.refuse(reply, reason, now)
-    }
-
-    fn refuse(&mut self, reply: Vec<u8>, reason: Option<Reason>, now: Time) -> Step {
-        self.to_client.extend(reply);
-        self.input = Vec::new();
-        if self.to_client.is_empty() {
-            // The client's protocol is unknown, or it has no such message: a reset.
-            self.stage = Stage::Over;
-            return Step::End(reason);
-        }
-        self.deadline = now + PARTING_TIME;
-        self.stage = Stage::Refusing {
-            reason,
-            left: PARTING_BYTES,
-            is_shut: false,
-        };
-        self.part()
     }
 
     fn expire(&mut self, now: Time) -> Option<Step> {
@@ -382,9 +395,9 @@ impl NegotiatingClient {
             Stage::Resolving => self.fail(Failure::TimedOut, Some(Reason::Name), now),
             Stage::Connecting(attempts) => {
                 let tried = attempts.tried().unwrap_or_else(|| self.wanted());
-                self.fail(Failure::TimedOut, None, now);
-                Step::Unconnected(tried, Errno::TIMEDOUT)
+                self.fail_to_connect(tried, Errno::TIMEDOUT, now)
             }
+            Stage::Hopping(_) => self.fail_hop(HopError::HttpResponseTimeout, Errno::TIMEDOUT, now),
             // From here on, the session's time limits apply.
             Stage::Connected(..) => return None,
             Stage::Refusing { reason, .. } if self.to_client.is_empty() => {
@@ -423,9 +436,15 @@ impl NegotiatingClient {
         self.answer_now()
     }
 
-    /// The server is connected. The first bytes for both ends are sent as far as there is room; the
-    /// rest goes into the session. If a socket fails, the session handles the error.
-    fn connected(&mut self, address: SocketAddr, server: OwnedFd) -> Step {
+    /// The server is connected, over further nodes with `answer`. The first bytes for both ends are sent
+    /// as far as there is room; the rest goes into the session. If a socket fails, the session handles
+    /// the error.
+    fn connected(
+        &mut self,
+        address: SocketAddr,
+        server: OwnedFd,
+        answer: Option<&HopAnswer>,
+    ) -> Step {
         match &self.language {
             Speaker::Nobody(_) => {}
             Speaker::Socks5(socks) => {
@@ -437,6 +456,10 @@ impl NegotiatingClient {
                 let outcome = Outcome::Connected(address);
                 self.to_client.extend(http.answer(outcome));
             }
+            Speaker::Hop(hop) => self.to_client.extend(match answer {
+                Some(answer) => hop.pass_on(answer, self.connect_time),
+                None => hop.answer(Outcome::Connected(address), self.connect_time),
+            }),
         }
         let mut first = match self.settings.header {
             Some(version) => {
@@ -454,44 +477,6 @@ impl NegotiatingClient {
         let _ = flush(&server, &mut self.to_server);
         self.stage = Stage::Connected(address, server);
         Step::Join
-    }
-
-    /// Waits for the client's FIN, so that the client can read the answer: closing a socket with
-    /// unread data sends a reset, and the client would lose the answer.
-    fn part(&mut self) -> Step {
-        self.may_have_more = true;
-        let Stage::Refusing {
-            reason,
-            left,
-            is_shut,
-        } = &mut self.stage
-        else {
-            return Step::Wait;
-        };
-        if flush(&self.client, &mut self.to_client).is_err() {
-            return Step::End(*reason);
-        }
-        if !self.to_client.is_empty() {
-            return Step::Wait;
-        }
-        if !*is_shut {
-            *is_shut = true;
-            let _ = system::end_writing(&self.client);
-        }
-        let mut buffer = [0_u8; 4096];
-        while *left > 0 {
-            match system::receive(self.client.as_fd(), &mut buffer) {
-                Ok(0) => {
-                    let _ = system::set_reset_on_close(&self.client, false);
-                    return Step::End(*reason);
-                }
-                Ok(count) => *left = left.saturating_sub(count),
-                Err(Errno::AGAIN) => return Step::Wait,
-                Err(Errno::INTR) => {}
-                Err(_) => break,
-            }
-        }
-        Step::End(*reason)
     }
 
     /// The start of the session; `None` before [`Step::Join`].
@@ -536,9 +521,12 @@ impl NegotiatingClient {
         Arrival::new(request, Handshake::EndToEnd, self.begin)
     }
 
-    /// The requested server, as far as its address is known.
+    /// The requested server, as far as its address is known; the next node if there is one.
     fn wanted(&self) -> SocketAddr {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        if let Some(node) = &self.next_node {
+            return node.next.address;
+        }
         match &self.language {
             Speaker::Nobody(server) => *server,
             _ => self.destination.as_ref().map_or(nowhere, |wanted| {
@@ -549,26 +537,13 @@ impl NegotiatingClient {
         }
     }
 
-    /// The name of the server, if the client gave one.
+    /// The requested server, if it is not the peer of the server leg: the client gave a name, or the
+    /// session goes through the overlay.
     pub fn name(&self) -> Option<Box<str>> {
-        match self.destination.as_ref()?.host {
-            Host::Name(_) => self.destination.as_ref().map(|d| d.to_string().into()),
-            Host::Address(_) => None,
-        }
+        let requested = self.requested()?;
+        let is_named = matches!(requested.host, Host::Name(_)) || self.next_node.is_some();
+        is_named.then(|| requested.to_string().into())
     }
-}
-
-/// Sends as much as possible at once; the rest stays in `bytes`.
-fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
-    while !bytes.is_empty() {
-        match system::send(socket.as_fd(), bytes) {
-            Ok(count) => drop(bytes.drain(..count.min(bytes.len()))),
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }
 
 /// Replaces an IPv4 address inside an IPv6 address by the IPv4 address.

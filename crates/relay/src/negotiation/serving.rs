@@ -6,14 +6,16 @@ use std::sync::Arc;
 use midspan_explicit::{Credentials, Failure};
 use midspan_policy::Request;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
+use midspan_policy::overlay::{HopRefusal, WantedHost};
 use midspan_units::Time;
 
-use super::{Asked, Joined, NegotiatingClient, Negotiations, Reason, Step};
+use super::{Joined, NegotiatingClient, Negotiations, Reason, Step};
 use crate::acceptors::Acceptors;
 use crate::arrival::NewClient;
 use crate::destination::Negotiator;
 use crate::kick::{Kicks, Target};
 use crate::limits::Shortage;
+use crate::listener::Language;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
 use crate::system;
@@ -46,7 +48,7 @@ impl Negotiations {
         if !settings.hears(address.ip()) {
             return self.deny(index, address, around.acceptors);
         }
-        let caller = settings.proxies.is_none().then(|| address.ip());
+        let caller = settings.client_is_peer().then(|| address.ip());
         if !self.has_room(caller) {
             return self.count_refusal(Reason::Overload);
         }
@@ -176,22 +178,12 @@ impl Negotiations {
                     self.timers.set(key, &mut negotiating.timer, next);
                     return;
                 }
-                Step::Resolve(name) => {
-                    let client = negotiating.client_address().ip();
-                    let addresses = match self.ask(key, client, name.as_str()) {
-                        Asked::Waiting => None,
-                        Asked::Known(addresses) => Some(Some(addresses)),
-                        Asked::Refused => Some(None),
-                    };
-                    match (addresses, self.negotiating_clients.get_mut(key)) {
-                        (_, None) => return,
-                        (None, Some(_)) => Step::Wait,
-                        (Some(addresses), Some(negotiating)) => {
-                            negotiating.handle_addresses(addresses, around.now)
-                        }
-                    }
-                }
+                Step::Resolve(name) => self.resolve(key, &name, around),
                 Step::Decide(addresses) => match self.decide(key, addresses, around) {
+                    None => return self.go_on(key, around),
+                    Some(step) => step,
+                },
+                Step::Pass(next) => match self.pass(key, next, around) {
                     None => return self.go_on(key, around),
                     Some(step) => step,
                 },
@@ -200,6 +192,7 @@ impl Negotiations {
                     let name = negotiating.name();
                     let at = (&*around.acceptors, around.now);
                     (around.sessions).note_unconnected(listener, &arrival, error, name, at);
+                    self.log_broken_route(key, around);
                     return self.go_on(key, around);
                 }
                 Step::Join => return self.join(key, around),
@@ -210,7 +203,7 @@ impl Negotiations {
         }
     }
 
-    /// The addresses to which the client may be connected, and the time limit; `None` if attempts
+    /// Begins to connect to those addresses to which the client may be connected; `None` if attempts
     /// have begun.
     fn decide(
         &mut self,
@@ -221,19 +214,25 @@ impl Negotiations {
         let now = around.now;
         let negotiating = self.negotiating_clients.get_mut(key)?;
         let client = negotiating.client_address();
-        let access = &negotiating.settings.access;
-        addresses.retain(|server| access.allows(client.ip(), *server, crate::machine::is_own));
+        let settings = &negotiating.settings;
+        addresses.retain(|server| {
+            let access = &settings.access;
+            settings.serves(*server) && access.allows(client.ip(), *server, crate::machine::is_own)
+        });
         let Some(server) = addresses.first().copied() else {
             return Some(negotiating.fail(Failure::NotAllowed, Some(Reason::Destination), now));
         };
-        let acceptor = around.acceptors.get_mut(negotiating.listener)?;
-        match acceptor.admit(now, negotiating.client(), &Request { client, server }) {
-            None => Some(negotiating.fail(Failure::NotAllowed, Some(Reason::Policy), now)),
-            Some(admitted) => {
-                self.counters.option_errors.add(admitted.option_errors);
-                negotiating.connect(addresses, admitted.connect_timeout, now);
+        let host = WantedHost::Address(server.ip());
+        if let Some(step) = self.route(key, host, server.port(), around) {
+            return Some(step);
+        }
+        match self.admit(key, server, around) {
+            Ok(timeout) => {
+                let negotiating = self.negotiating_clients.get_mut(key)?;
+                negotiating.connect(addresses, timeout, now);
                 None
             }
+            Err(step) => step,
         }
     }
 
@@ -326,6 +325,7 @@ impl Negotiations {
         let negotiating = self.take_out(key, acceptors, now);
         if let Some(reason) = reason {
             if let Some(negotiating) = &negotiating {
+                self.log_refused_hop(negotiating, reason, acceptors);
                 self.log_refusal(
                     negotiating.listener,
                     negotiating.client_address(),
@@ -386,6 +386,29 @@ impl Negotiations {
         tracing::warn!(%reason, client = %ip, port, %listener, not_logged, "client refused");
     }
 
+    /// Logs a hop that this node does not carry, with the member that has sent it.
+    fn log_refused_hop(
+        &mut self,
+        negotiating: &NegotiatingClient,
+        reason: Reason,
+        acceptors: &Acceptors,
+    ) {
+        let is_hop = negotiating.settings.language == Language::Hop;
+        let why = match reason {
+            Reason::Hop(refusal) => refusal.to_string(),
+            Reason::Destination if is_hop => "this node does not connect to this server".to_owned(),
+            Reason::Malformed if is_hop => "its request is malformed".to_owned(),
+            _ => return,
+        };
+        let Some(not_logged) = self.refusals.admit(system::now()) else {
+            return;
+        };
+        let listener = acceptors.get(negotiating.listener);
+        let listener = listener.map_or("", |acceptor| acceptor.listener.name.as_str());
+        let (sender, destination) = (negotiating.peer(), negotiating.requested_text());
+        tracing::warn!(%sender, destination, listener, not_logged, "hop refused: {why}");
+    }
+
     fn count_refusal(&self, reason: Reason) {
         let counters = &self.counters;
         let counter = match reason {
@@ -398,6 +421,12 @@ impl Negotiations {
             Reason::Gone => &counters.negotiations_abandoned,
             Reason::Name => &counters.names_not_found,
             Reason::Overload => &counters.refused_overloaded,
+            Reason::Hop(HopRefusal::Stranger) => &counters.refused_by_access,
+            Reason::Hop(HopRefusal::Forged) => &counters.refused_forged,
+            Reason::Hop(HopRefusal::Loop | HopRefusal::TooLong) => &counters.refused_looping,
+            Reason::Hop(HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit) => {
+                &counters.refused_unroutable
+            }
             Reason::Crowded => {
                 self.limits.log(Shortage::Client);
                 &counters.shed_client

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use midspan_explicit::http::{Progress, Side};
 use midspan_explicit::proxy_protocol::{self, Header, Reading};
-use midspan_explicit::{Host, Next, Refusal, Request};
+use midspan_explicit::{Destination, Host, Next, Refusal, Request};
 use midspan_units::Time;
 use rustix::io::Errno;
 
@@ -92,6 +92,7 @@ impl NegotiatingClient {
                 }
                 Speaker::Socks5(socks) => socks.advance(&self.input, credentials),
                 Speaker::Http(http) => http.advance(&self.input, credentials),
+                Speaker::Hop(hop) => hop.advance(&self.input),
             };
             self.input.drain(..step.consumed.min(self.input.len()));
             self.to_client.extend(step.reply);
@@ -123,10 +124,17 @@ impl NegotiatingClient {
             }
             self.exchange = Some(exchange);
         }
+        match self.language {
+            Speaker::Hop(_) => self.receive_hop(request.destination, now),
+            _ => self.look_for(request.destination, now),
+        }
+    }
+
+    /// Looks the server's address up, if the client has named it.
+    pub(super) fn look_for(&mut self, destination: Destination, now: Time) -> Step {
         self.begin_resolving(now);
-        let host = request.destination.host.clone();
-        let port = request.destination.port;
-        self.destination = Some(request.destination);
+        let (host, port) = (destination.host.clone(), destination.port);
+        self.destination = Some(destination);
         match host {
             Host::Address(address) => Step::Decide(vec![SocketAddr::new(address, port)]),
             Host::Name(name) => Step::Resolve(name),

@@ -143,6 +143,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
         timeout: TimeSpan::from_milliseconds(1000),
         proxies: None,
         header: matches!(speech, Speech::Header).then_some(HeaderVersion::V1),
+        overlay: None,
     });
     let (client, client_far) = pair();
     let (server, server_far) = pair();

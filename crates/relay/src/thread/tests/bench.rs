@@ -231,6 +231,7 @@ impl Bench {
             timeout: NEGOTIATION_TIMEOUT.into(),
             proxies: None,
             header: None,
+            overlay: None,
         })))
     }
 

@@ -1,0 +1,219 @@
+//! `[overlay]` and its file of members: accepted files, refused files, and the texts of errors.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use midspan_document::Source;
+use midspan_policy::overlay::RouteDestination;
+use midspan_proxy::configuration::Configuration;
+
+const MEMBERS: &str = r#"
+[[node]]
+name = "ams"
+address = "10.0.0.1:7704"
+security = "network"
+[[node]]
+name = "fra"
+address = "10.0.0.2:7704"
+security = "network"
+transit = true
+[[node]]
+name = "sin"
+address = "10.0.0.3:7704"
+security = "network"
+serves = ["203.0.113.0/24"]
+ports = [80, "8000-8100"]
+[[node]]
+name = "laptop"
+from = "10.0.9.0/24"
+security = "network"
+[[node]]
+name = "squid"
+kind = "connect"
+address = "10.0.0.4:3128"
+security = "network"
+"#;
+
+const MAIN: &str = r#"[overlay]
+name = "ams"
+members = "members.toml"
+[[overlay.route]]
+destinations = ["203.0.113.0/24", "www.Example.org", "*.corp.example", "all"]
+through = ["fra", "sin"]
+[[listener]]
+name = "hops"
+mode = "hop"
+listen = "10.0.0.1:7704"
+[[listener]]
+name = "socks"
+mode = "socks5"
+overlay = true
+"#;
+
+/// The configuration, or the text of the error without the folder.
+fn load(main: &str, members: &str) -> Result<Configuration, String> {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("members.toml"), members).unwrap();
+    let file = folder.path().join("midspan.toml");
+    std::fs::write(&file, main).unwrap();
+    let start = format!("{}/", folder.path().display());
+    Configuration::load(&file).map_err(|error| error.to_string().replace(&start, ""))
+}
+
+#[test]
+fn a_listener_has_the_whole_overlay() {
+    let configuration = load(MAIN, MEMBERS).unwrap();
+    for listener in &configuration.listeners {
+        let overlay = listener.relay.negotiation().unwrap().overlay.as_ref();
+        let overlay = overlay.unwrap();
+        assert_eq!((overlay.own.as_str(), overlay.nodes.len()), ("ams", 5));
+        assert_eq!(overlay.routes[0].through.len(), 2);
+        let name = RouteDestination::Name("www.example.org".to_owned());
+        assert!(overlay.routes[0].destinations.contains(&name));
+        assert_eq!(overlay.nodes[2].ports, [(80, 80), (8000, 8100)]);
+    }
+    let without = MAIN.replace("overlay = true\n", "");
+    let socks = &load(&without, MEMBERS).unwrap().listeners[1];
+    assert!(socks.relay.negotiation().unwrap().overlay.is_none());
+}
+
+#[test]
+fn errors_name_the_file_the_line_and_the_reason() {
+    let through = |text: &str| MAIN.replace("[\"fra\", \"sin\"]", text);
+    for (main, expected) in [
+        (
+            MAIN.replace("\"ams\"", "\"asm\""),
+            "midspan.toml:2:8: members.toml has no node \"asm\" (did you mean `ams`?)",
+        ),
+        (
+            MAIN.replace("\"ams\"", "\"AMS\""),
+            "midspan.toml:2:8: the name of a node has",
+        ),
+        (
+            MAIN.replace("members.toml", "other.toml"),
+            "midspan.toml:3:11: cannot read other.toml",
+        ),
+        (
+            through("[\"fra\", \"sni\"]"),
+            "midspan.toml:6:19: there is no node \"sni\" (did you mean `sin`?)",
+        ),
+        (
+            through("[\"sin\", \"fra\"]"),
+            "midspan.toml:6:12: node \"sin\" is no transit node",
+        ),
+        (
+            through("[\"fra\"]"),
+            "midspan.toml:6:12: node \"fra\" serves nothing",
+        ),
+        (
+            through("[\"fra\", \"ams\"]"),
+            "midspan.toml:6:19: a route begins after this node",
+        ),
+        (
+            through("[\"fra\", \"laptop\"]"),
+            "midspan.toml:6:19: node \"laptop\" has no address",
+        ),
+        (
+            through("[\"fra\", \"fra\", \"sin\"]"),
+            "midspan.toml:6:11: a route has at most 4 nodes",
+        ),
+        (
+            MAIN.replace("\"all\"", "\"10.0.0.0/33\""),
+            "midspan.toml:5:",
+        ),
+        (
+            MAIN.replace("listen = ", "clients = [\"10.0.0.2\"]\nlisten = "),
+            "midspan.toml:10:11: `clients` is not for listeners of mode \"hop\"",
+        ),
+        (
+            MAIN[MAIN.find("[[listener]]").unwrap()..].to_owned(),
+            "midspan.toml:2:8: the table [overlay] is missing",
+        ),
+        (
+            MAIN.replace(
+                "mode = \"socks5\"",
+                "mode = \"transparent\"\ninterfaces = [\"eth1\"]",
+            ),
+            "midspan.toml:15:11: `overlay` is not for",
+        ),
+    ] {
+        let error = load(&main, MEMBERS).expect_err("the file was accepted");
+        assert!(error.starts_with(expected), "{expected}\n{error}");
+    }
+    load(&through("[\"fra\", \"squid\"]"), MEMBERS).unwrap();
+    load(&through("[]"), MEMBERS).unwrap();
+    // A text that is not from a file names no other file.
+    let error = Configuration::read(&Source::new("text", MAIN)).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("only a text that was read from a file")
+    );
+}
+
+#[test]
+fn members_are_checked() {
+    for (from, to, expected) in [
+        (
+            "security = \"network\"\n",
+            "",
+            "members.toml:2:1: missing key `security`",
+        ),
+        (
+            "\"network\"",
+            "\"none\"",
+            "members.toml:5:12: unknown value `none`",
+        ),
+        (
+            "10.0.0.1:",
+            "203.0.113.1:",
+            "members.toml:4:11: 203.0.113.1 is a public address",
+        ),
+        (
+            "10.0.0.1:7704",
+            "0.0.0.0:7704",
+            "members.toml:4:11: 0.0.0.0:7704 is not the address",
+        ),
+        (
+            "\"fra\"",
+            "\"ams\"",
+            "members.toml:7:8: there are two nodes \"ams\"",
+        ),
+        (
+            "from = \"10.0.9.0/24\"\n",
+            "",
+            "members.toml:18:8: node \"laptop\" has no address",
+        ),
+        (
+            "\"10.0.9.0/24\"",
+            "\"all\"",
+            "members.toml:19:8: `from` lists addresses",
+        ),
+        (
+            "[\"203.0.113.0/24\"]",
+            "\"all\"",
+            "members.toml:15:10: `serves` lists prefixes",
+        ),
+        (
+            "kind = \"connect\"\n",
+            "kind = \"connect\"\ntransit = true\n",
+            "members.toml:24:11: a node of kind",
+        ),
+    ] {
+        let members = MEMBERS.replacen(from, to, 1);
+        let error = load(MAIN, &members).expect_err("the members were accepted");
+        assert!(error.starts_with(expected), "{expected}\n{error}");
+    }
+    let public = MEMBERS.replacen(
+        "10.0.0.1:7704\"",
+        "203.0.113.1:7704\"\nallow_public = true",
+        1,
+    );
+    load(MAIN, &public).unwrap();
+    let many: String = (0..65)
+        .map(|number| {
+            format!("[[node]]\nname = \"n{number}\"\nfrom = \"10.0.0.1\"\nsecurity = \"network\"\n")
+        })
+        .collect();
+    let error = load(MAIN, &many).unwrap_err();
+    assert!(error.contains("an overlay has 1 to 64 nodes"), "{error}");
+}

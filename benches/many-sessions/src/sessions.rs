@@ -45,7 +45,14 @@ impl<'a> Sessions<'a> {
             server: leg,
             ..SessionSettings::default()
         };
-        let policy = make(&settings, Handshake::Early, Offered { bbr: true });
+        let policy = make(
+            &settings,
+            Handshake::Early,
+            Offered {
+                bbr: true,
+                ..Offered::default()
+            },
+        );
         let interval = policy
             .sampling_interval()
             .ok_or("the policy wants no samples")?;

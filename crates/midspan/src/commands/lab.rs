@@ -247,7 +247,9 @@ fn succeeded(run: &Measurement) -> bool {
 /// The last line that a command has printed.
 fn last_line(result: &FlowResult) -> &str {
     match result {
-        FlowResult::Command { output, .. } => output.trim_end().lines().next_back().unwrap_or_default(),
+        FlowResult::Command { output, .. } => {
+            output.trim_end().lines().next_back().unwrap_or_default()
+        }
         _ => "",
     }
 }

@@ -73,6 +73,7 @@ pub mod sending_ahead;
 mod settings;
 pub mod shared_path;
 mod start;
+pub mod suspects;
 pub mod taken_flight;
 
 pub use access::AccessLink;

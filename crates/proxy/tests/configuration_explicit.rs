@@ -112,6 +112,32 @@ fn wrong_keys_of_explicit_listeners_are_located() {
             "is for listeners of mode \"socks5\"",
         ),
         (LISTENER, "send_proxy_protocol = \"v3\"", "v3"),
+        (LISTENER, "source = []", "source lists 1 to 64 addresses"),
+        (
+            LISTENER,
+            "source = [\"192.0.2.2:80\"]",
+            "\"192.0.2.2:80\" is not an address",
+        ),
+        (
+            LISTENER,
+            "source = [\"0.0.0.0\"]",
+            "0.0.0.0 is not the address of one host",
+        ),
+        (
+            LISTENER,
+            "source = [\"192.0.2.2\", \"192.0.2.2\"]",
+            "192.0.2.2 is listed twice",
+        ),
+        (
+            LISTENER,
+            "source = [\"2001:db8::1\"]",
+            "none of these addresses has the IP version of 192.0.2.1:80",
+        ),
+        (
+            transparent,
+            "source = [\"192.0.2.2\"]",
+            "`source` is not for listeners of mode \"transparent\"",
+        ),
         (
             transparent,
             "clients = [\"::1\"]",

@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use midspan_policy::Request;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -106,6 +107,19 @@ impl Acceptors {
     pub fn end_session(&mut self, index: usize) {
         if let Some(acceptor) = self.list.get_mut(index) {
             acceptor.sessions = acceptor.sessions.saturating_sub(1);
+        }
+    }
+
+    /// The connection that an acceptor is setting up; none of them does afterwards.
+    pub fn take_in_hand(&mut self) -> Option<Request> {
+        self.list.iter_mut().find_map(|it| it.in_hand.take())
+    }
+
+    /// All sessions and negotiations have ended.
+    pub fn forget_sessions(&mut self) {
+        for acceptor in &mut self.list {
+            acceptor.sessions = 0;
+            acceptor.counters.active.set(0);
         }
     }
 

@@ -16,6 +16,8 @@ const SPINNING: u64 = 1 << 16;
 pub enum Reason {
     /// Sessions have more to move than fits into one turn.
     Unfinished,
+    /// Events were lost in a panic, so all sources are called.
+    LostEvents,
     /// An operator's command to reset sessions is not carried out completely.
     Kick,
     /// A session's time-out, pause or sample.

@@ -83,17 +83,24 @@ pub fn connect_as_client(
     connect(socket, request.server, option_errors)
 }
 
-/// Connects to a server from an address of this machine. `set_up` first sets the options of the
-/// socket, and returns how many the kernel refused.
+/// Connects to a server from an address of this machine: from `source`, or from the one that the
+/// kernel chooses. `set_up` first sets the options of the socket, and returns how many the kernel
+/// refused.
 ///
 /// # Errors
-/// Those of `socket(2)` and `connect(2)`.
+/// Those of `socket(2)`, `bind(2)` and `connect(2)`: `EADDRNOTAVAIL` if `source` is no address of this
+/// machine, or has no free port for this server.
 pub fn connect_as_proxy(
     server: SocketAddr,
+    source: Option<SocketAddr>,
     set_up: impl FnOnce(&OwnedFd) -> u64,
 ) -> rustix::io::Result<Connecting> {
     let socket = system::socket(server)?;
     let option_errors = set_up(&socket);
+    if let Some(source) = source {
+        tcp::set_bind_address_no_port(&socket).map_err(errno)?;
+        system::bind(&socket, source)?;
+    }
     connect(socket, server, option_errors)
 }
 

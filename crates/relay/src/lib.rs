@@ -39,6 +39,7 @@
 //! | `poll`, `table`, `timers`, `pipes` | a thread's epoll, table, deadlines and pipes | |
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
 //! | [`observation`] | metrics, reports and log lines of sessions, at a low cost | |
+//! | `suspects` | connections that may have caused a panic | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
 //!
 //! # Moving data
@@ -154,6 +155,7 @@ mod settings;
 mod sharing;
 mod source;
 mod statistics;
+mod suspects;
 mod system;
 mod table;
 mod thread;
@@ -167,7 +169,8 @@ pub use knowledge::SharedKnowledge;
 pub use legs::{Connecting, connect_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
-    Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass, Users,
+    Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass,
+    SourceAddresses, Users,
 };
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};
@@ -175,6 +178,7 @@ pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
 pub use statistics::Statistics;
+pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -212,6 +216,8 @@ struct Shared {
     verdicts: Remembered,
     /// What sessions have left for later ones.
     knowledge: SharedKnowledge,
+    /// Connections that may have caused a panic.
+    suspects: SharedSuspects,
 }
 
 impl Shared {
@@ -231,6 +237,7 @@ impl Shared {
             places: (self.limits).set_listener(&listener.name, limits, is_called),
             verdicts: self.verdicts.clone(),
             knowledge: self.knowledge.clone(),
+            suspects: self.suspects.clone(),
             listener: Arc::clone(listener),
         }
     }
@@ -310,6 +317,7 @@ impl Relay {
             openings: Arc::default(),
             verdicts: settings.verdicts.clone(),
             knowledge: SharedKnowledge::default(),
+            suspects: SharedSuspects::default(),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
@@ -372,6 +380,7 @@ impl Relay {
             loads: self.loads.clone(),
             sampling_pace: SamplingPace::new(settings.threads),
             reset_timeout: settings.reset_timeout,
+            suspects: self.shared.suspects.clone(),
         };
         let thread = RelayThread::new(acceptors, parts).map_err(Error::kernel("set up epoll"))?;
         self.updates.push(sender);
@@ -457,6 +466,12 @@ impl Relay {
     #[must_use]
     pub fn limits(&self) -> Arc<Limits> {
         Arc::clone(&self.shared.limits)
+    }
+
+    /// Connections that may have caused a panic of a thread.
+    #[must_use]
+    pub fn suspects(&self) -> SharedSuspects {
+        self.shared.suspects.clone()
     }
 
     /// What sessions have learned about paths, and the clock for its times.

@@ -42,6 +42,8 @@ pub struct Measuring {
     counters: Arc<Counters>,
     rounds: Rounds,
     sums: Sums,
+    /// Sessions in the account.
+    sessions: usize,
     /// When the last sweep began, and whether the present pass is one.
     swept_at: Time,
     is_sweep: bool,
@@ -64,6 +66,7 @@ impl Measuring {
             counters,
             rounds: Rounds::default(),
             sums: Sums::default(),
+            sessions: 0,
             swept_at: Time::ZERO,
             is_sweep: false,
             still_limit: 0,
@@ -79,6 +82,7 @@ impl Measuring {
     pub fn begin(&mut self, session: &mut Session) {
         let budget = &self.limits.budget;
         budget.begin_session();
+        self.sessions += 1;
         note(session, &mut self.sums, budget, (0, OPENING));
     }
 
@@ -233,16 +237,18 @@ impl Measuring {
         let budget = &self.limits.budget;
         note(session, &mut self.sums, budget, (0, 0));
         budget.end_session();
+        self.sessions = self.sessions.saturating_sub(1);
     }
 
-    /// The thread ends with this many sessions: removes all of them from the account.
-    pub fn forget_all(&self, sessions: usize) {
+    /// All sessions end: removes them from the account.
+    pub fn forget_all(&mut self) {
         let budget = &self.limits.budget;
         budget.change_use(self.sums.measured * 1024, 0);
         budget.change_reserved(self.sums.reserved * 1024, 0);
-        for _ in 0..sessions {
+        for _ in 0..std::mem::take(&mut self.sessions) {
             budget.end_session();
         }
+        self.sums = Sums::default();
     }
 }
 

@@ -27,6 +27,7 @@ use super::remembered::Remembered;
 use super::session::{Buffers, Session};
 use super::settings::Error;
 use super::sharing::ListeningSocket;
+use super::suspects::SharedSuspects;
 use super::system;
 
 /// One listening socket of one thread, and the policy for its connections.
@@ -49,6 +50,10 @@ pub struct Acceptor {
     pub policy: Box<dyn Policy + Send>,
     /// What sessions have left for later ones, of all listeners.
     pub knowledge: SharedKnowledge,
+    /// Connections that may have caused a panic.
+    pub suspects: SharedSuspects,
+    /// The connection that is being set up.
+    pub in_hand: Option<Request>,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
     /// Its sessions' buffers while memory is not short.
@@ -63,6 +68,8 @@ pub struct Acceptor {
     pub crowd: Crowd,
     finder: Finder,
     profiles: Profiles,
+    /// Connections to servers that were begun; chooses the address of the next.
+    connected: usize,
     /// Whether the log already contains that the kernel refused an option.
     warned: bool,
 }
@@ -89,6 +96,8 @@ pub struct AcceptorParts {
     pub verdicts: Remembered,
     /// What sessions have left for later ones, of all listeners.
     pub knowledge: SharedKnowledge,
+    /// Connections that may have caused a panic.
+    pub suspects: SharedSuspects,
 }
 
 /// The result of accepting a connection.
@@ -101,6 +110,8 @@ pub enum Acceptance {
     Negotiation(NewClient, Negotiator),
     /// The policy refused the connection.
     Refused,
+    /// Such a connection may have caused a panic.
+    Suspect,
     /// The access rules do not admit this client.
     Denied(SocketAddr),
     /// The server cannot be reached; the kernel reported this at once.
@@ -151,6 +162,7 @@ impl Acceptor {
             places,
             verdicts,
             knowledge,
+            suspects,
         } = parts;
         Self {
             id,
@@ -161,6 +173,8 @@ impl Acceptor {
             is_left_to_others: false,
             policy,
             knowledge,
+            suspects,
+            in_hand: None,
             counters,
             buffers: Buffers::from(&listener.session),
             places,
@@ -172,6 +186,7 @@ impl Acceptor {
                 listener: Arc::clone(&listener),
                 verdicts,
             },
+            connected: 0,
             warned: false,
             listener,
         }
@@ -257,6 +272,9 @@ impl Acceptor {
             }
         }
         if !is_decided {
+            if self.suspects.includes(now, &arrival.request) {
+                return Acceptance::Suspect;
+            }
             match self.policy.admit(now, &arrival.request) {
                 Admission::Refuse => return Acceptance::Refused,
                 Admission::Bypass => arrival.is_bypassed = true,
@@ -265,7 +283,10 @@ impl Acceptor {
                 } => arrival.connect_timeout = connect_timeout,
             }
         }
-        self.connect((client, class), arrival, source, now)
+        self.in_hand = Some(arrival.request);
+        let acceptance = self.connect((client, class), arrival, source, now);
+        self.in_hand = None;
+        acceptance
     }
 
     /// Accepts one waiting connection: the socket, the client's address, and the class of its SYN.
@@ -353,10 +374,30 @@ impl Acceptor {
             ServerLegSource::ClientAddress => {
                 legs::connect_as_client(request, 0, &self.listener, &start, class)
             }
-            ServerLegSource::OwnAddress => legs::connect_as_proxy(request.server, |socket| {
-                self.set_up_server(socket, &start, class)
-            }),
+            ServerLegSource::OwnAddress => self.connect_as_proxy(request.server, &start, class),
         }
+    }
+
+    /// Connects from the next of the listener's addresses. An address without a free port for this
+    /// server, or one that the machine has lost, leads to the address after it.
+    fn connect_as_proxy(
+        &mut self,
+        server: SocketAddr,
+        start: &LegStart,
+        class: Dscp,
+    ) -> rustix::io::Result<Connecting> {
+        let listener = Arc::clone(&self.listener);
+        let turn = self.connected;
+        self.connected = turn.wrapping_add(1);
+        let mut result = Err(Errno::ADDRNOTAVAIL);
+        for source in listener.source.in_turn(server, turn) {
+            let set_up = |socket: &OwnedFd| self.set_up_server(socket, start, class);
+            result = legs::connect_as_proxy(server, source, set_up);
+            if !matches!(result, Err(Errno::ADDRNOTAVAIL)) {
+                break;
+            }
+        }
+        result
     }
 
     /// Accepts one waiting connection with a descriptor of the reserve, and resets it; returns
@@ -376,6 +417,9 @@ impl Acceptor {
 
     /// Whether a client may connect to the server that it named; `None` if the policy refuses.
     pub fn admit(&mut self, now: Time, client: &OwnedFd, request: &Request) -> Option<Admitted> {
+        if self.suspects.includes(now, request) {
+            return None;
+        }
         let connect_timeout = match self.policy.admit(now, request) {
             Admission::Refuse => return None,
             Admission::Bypass => return Some(Admitted::default()),

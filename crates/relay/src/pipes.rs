@@ -88,6 +88,12 @@ impl Pipes {
         self.count -= 1;
     }
 
+    /// Closes the pipes at rest; those of sessions are lost.
+    pub fn clear(&mut self) {
+        self.at_rest.clear();
+        self.count = 0;
+    }
+
     /// Size of each pipe in bytes.
     pub const fn size(&self) -> usize {
         self.size

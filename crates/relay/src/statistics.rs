@@ -34,6 +34,8 @@ statistics! {
     threads_running,
     /// Turns of their loops.
     turns,
+    /// How often a thread reset its sessions after a fault of the program, and continued.
+    panics,
     /// Connections accepted and not refused by the policy.
     sessions_opened,
     /// Sessions that exist now.
@@ -46,6 +48,8 @@ statistics! {
     sessions_unconnected,
     /// Connections that the policy refused.
     refused_by_policy,
+    /// Connections that were refused because such a connection may have caused a panic.
+    refused_suspects,
     /// Connections shed because the limit of sessions was reached.
     shed_sessions,
     /// Connections shed because the limit of the client's sessions was reached.
@@ -120,6 +124,7 @@ impl Statistics {
     #[must_use]
     pub const fn refusals(&self) -> u64 {
         self.refused_by_policy
+            + self.refused_suspects
             + self.refused_by_access
             + self.refused_malformed
             + self.refused_unsupported

@@ -123,6 +123,15 @@ impl<T> Table<T> {
         place.content.take()
     }
 
+    /// Removes all values.
+    pub fn clear(&mut self) {
+        for place in 0..self.places.len() {
+            if let Some(key) = self.key_at(place) {
+                self.remove(key);
+            }
+        }
+    }
+
     /// Number of values.
     #[cfg(test)]
     pub fn len(&self) -> usize {

@@ -32,4 +32,4 @@ pub use repair::{
     set_fragmenting, set_no_delay,
 };
 pub use signature::{set_ao_key, set_md5_key};
-pub use transparent::set_transparent;
+pub use transparent::{set_bind_address_no_port, set_transparent};

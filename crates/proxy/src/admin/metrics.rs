@@ -132,6 +132,9 @@ metrics! {
     /// Threads of the relay that are running.
     Gauge "threads" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.threads_running));
+    /// How often a thread of the relay reset its sessions after a fault of Midspan (a panic), and continued.
+    Counter "thread_panics" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.panics));
     /// Threads of the relay without a loop iteration for a second although they were woken, by
     /// state: late, or stuck (for interception.watchdog_timeout; the relay ends).
     Gauge "threads_late" ("state") = |now, sink| {
@@ -290,16 +293,17 @@ metrics! {
     /// session of the process, but not yet of its listener.
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
-    /// Connections that ended before a session began, by reason: policy; access (rules); overload;
-    /// of listeners that negotiate malformed, unsupported, unauthenticated, silent, gone (the
-    /// client closed without a request), name (has no address); of transparent listeners
-    /// server_refused, server_unanswered.
+    /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
+    /// a connection may have caused one); overload; of listeners that negotiate malformed,
+    /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
+    /// address); of transparent listeners server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
         let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
         let by_policy = now.statistics.refused_by_policy + at_syn;
         let Statistics {
             negotiations_abandoned: gone,
             refused_by_access: access,
+            refused_suspects: panic,
             refused_malformed: malformed,
             refused_unsupported: unsupported,
             refused_unauthenticated: unauthenticated,
@@ -311,6 +315,7 @@ metrics! {
         for (reason, count) in [
             ("policy", by_policy),
             ("access", access),
+            ("panic", panic),
             ("overload", overload),
             ("malformed", malformed),
             ("unsupported", unsupported),

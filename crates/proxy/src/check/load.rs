@@ -2,6 +2,7 @@
 //! every limit that bounds it, and what raises a limit below what is expected.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use midspan_gateway::interception::timeouts;
 use midspan_linux::connection_tracking::Occupancy;
@@ -13,7 +14,7 @@ use serde::Serialize;
 
 use super::sysctls::{number, text};
 use super::{Context, Finding};
-use crate::configuration::Mode;
+use crate::configuration::{Forward, Listener, Mode};
 
 /// The expected load; `None`: it is not known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -78,7 +79,7 @@ struct Machine {
     tracking: Option<Tracking>,
     /// Only with transparent listeners.
     opening: Option<Opening>,
-    /// Only if all listeners forward.
+    /// Without transparent listeners.
     ports: Option<Ports>,
 }
 
@@ -104,11 +105,35 @@ struct Opening {
 /// Local ports of server legs.
 #[derive(Debug, Clone, Copy)]
 struct Ports {
-    /// For one address and port of a server.
+    /// From one address of this machine to one address and port of a server.
     each: u64,
-    servers: u64,
+    /// The pairs of such addresses; those of the listener with the fewest addresses, for one server, if
+    /// clients choose their servers.
+    pairs: u64,
+    /// Whether clients choose their servers (`socks5`, `http`).
+    are_chosen: bool,
     /// Whether the kernel uses ports of closed connections again at once (`tcp_tw_reuse`).
     are_reused: bool,
+}
+
+impl Ports {
+    /// Sessions at a time, and the name of this limit.
+    const fn sessions(&self) -> (&'static str, u64) {
+        let name = match self.are_chosen {
+            true => "local ports, all sessions with one server",
+            false => "local ports",
+        };
+        (name, self.each * self.pairs)
+    }
+
+    /// New connections per second, and the name of this limit.
+    const fn rate(&self) -> (&'static str, u64) {
+        let name = match self.are_chosen {
+            true => "local ports, if clients close first, all to one server",
+            false => "local ports, if clients close first",
+        };
+        (name, self.each * self.pairs / TIME_WAIT)
+    }
 }
 
 impl Tracking {
@@ -220,9 +245,10 @@ impl Machine {
             });
         }
         if let Some(ports) = self.ports {
-            add("local ports", ports.each * ports.servers, &|_| {
-                "sysctl -w net.ipv4.ip_local_port_range='1024 65535', or more addresses of servers"
-                    .to_owned()
+            let (by, most) = ports.sessions();
+            add(by, most, &|wanted| {
+                let range = "sysctl -w net.ipv4.ip_local_port_range='1024 65535'";
+                format!("{range}, or {}", more_sources(wanted, most))
             });
         }
         limits
@@ -259,9 +285,10 @@ impl Machine {
             });
         }
         if let Some(ports) = self.ports.filter(|ports| !ports.are_reused) {
-            let most = ports.each * ports.servers / TIME_WAIT;
-            add("local ports, if clients close first", most, &|_| {
-                "sysctl -w net.ipv4.tcp_tw_reuse=1".to_owned()
+            let (by, most) = ports.rate();
+            add(by, most, &|wanted| {
+                let reuse = "sysctl -w net.ipv4.tcp_tw_reuse=1";
+                format!("{reuse}, or {}", more_sources(wanted, most))
             });
         }
         limits
@@ -288,6 +315,12 @@ impl Limit {
             mend: wanted.map(mend),
         }
     }
+}
+
+/// The key that raises a limit of local ports from `most` to `wanted`.
+fn more_sources(wanted: u64, most: u64) -> String {
+    let factor = wanted.div_ceil(most.max(1));
+    format!("source = [...] with {factor} times as many addresses of this machine in the listeners")
 }
 
 fn finding(check: &str, unit: &str, limits: &[Limit], wanted: Option<u64>) -> Finding {
@@ -333,29 +366,54 @@ fn tracking(context: &Context<'_>) -> Option<Tracking> {
     })
 }
 
-/// The local ports of server legs, if all listeners forward to known servers.
+/// The local ports of server legs, if no listener is transparent.
 fn ports(context: &Context<'_>) -> Option<Ports> {
-    let mut servers = BTreeSet::new();
-    for listener in &context.configuration.listeners {
-        match &listener.mode {
-            Mode::Forward(forward) => servers.insert(forward.to),
-            _ => return None,
-        };
-    }
     let range = text("net.ipv4.ip_local_port_range")?;
     let mut ends = range.split_whitespace().map(str::parse::<u64>);
     let (first, last) = (ends.next()?.ok()?, ends.next()?.ok()?);
+    let (pairs, are_chosen) = pairs(&context.configuration.listeners)?;
     Some(Ports {
         each: (last + 1).saturating_sub(first),
-        servers: servers.len() as u64,
+        pairs,
+        are_chosen,
         are_reused: number("net.ipv4.tcp_tw_reuse") == Some(1),
+    })
+}
+
+/// The pairs of a source address and a server, and whether clients choose the servers.
+fn pairs(listeners: &[Listener]) -> Option<(u64, bool)> {
+    let mut forward = BTreeSet::new();
+    let mut chosen: Option<u64> = None;
+    for listener in listeners {
+        let source = &listener.relay.source;
+        match &listener.mode {
+            Mode::Transparent(_) => return None,
+            Mode::Forward(Forward { to, .. }) => {
+                forward.extend(source.in_turn(*to, 0).map(|source| (*to, source)));
+            }
+            Mode::Explicit(_) => {
+                let [four, six] = [true, false].map(|is_four| {
+                    let fitting = |address: &&IpAddr| address.is_ipv4() == is_four;
+                    source.0.iter().filter(fitting).count() as u64
+                });
+                let addresses = four.max(six).max(1);
+                chosen = Some(chosen.map_or(addresses, |least| least.min(addresses)));
+            }
+        }
+    }
+    Some(match chosen {
+        Some(addresses) => (addresses, true),
+        None => (forward.len() as u64, false),
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use midspan_document::Source;
+
     use super::*;
     use crate::check::State;
+    use crate::configuration::Configuration;
 
     const MIB: u64 = 1 << 20;
 
@@ -454,7 +512,8 @@ mod tests {
     fn forward_listeners_are_bounded_by_their_ports() {
         let ports = Ports {
             each: 28_232,
-            servers: 2,
+            pairs: 2,
+            are_chosen: false,
             are_reused: false,
         };
         let mut machine = Machine {
@@ -464,6 +523,14 @@ mod tests {
         let carried = machine.carried(Expected::default());
         assert_eq!(carried.sessions, Some(56_464));
         assert_eq!(carried.connections_per_second, Some(941));
+        let slow = machine.carried(expected(2_000, 100_000));
+        assert_eq!(
+            mends(&slow.rate_limits),
+            [
+                "sysctl -w net.ipv4.tcp_tw_reuse=1, or source = [...] with 3 times as many addresses of \
+              this machine in the listeners"
+            ]
+        );
         machine.ports = Some(Ports {
             are_reused: true,
             ..ports
@@ -471,6 +538,32 @@ mod tests {
         let carried = machine.carried(Expected::default());
         assert_eq!(carried.connections_per_second, None);
         assert_eq!(finding("rate", "", &carried.rate_limits, None).found, "");
+    }
+
+    #[test]
+    fn each_source_address_has_ports_of_its_own() {
+        let pairs_of = |listeners: &[&str]| {
+            let text: String = (listeners.iter().enumerate())
+                .map(|(number, keys)| format!("[[listener]]\nname = \"l{number}\"\n{keys}\n"))
+                .collect();
+            let source = Source::new("midspan.toml", text);
+            pairs(&Configuration::read(&source).unwrap().listeners)
+        };
+        let forward = |port: u16, source: &str| {
+            format!("listen = \"127.0.0.1:{port}\"\nto = \"192.0.2.9:80\"\n{source}")
+        };
+        let three = "source = [\"192.0.2.1\", \"192.0.2.2\", \"2001:db8::1\"]";
+        let [any, two] = [forward(1, ""), forward(2, three)];
+        assert_eq!(pairs_of(&[&any]), Some((1, false)));
+        assert_eq!(pairs_of(&[&two]), Some((2, false)));
+        // Ports that two listeners share count once.
+        let again = forward(3, three);
+        assert_eq!(pairs_of(&[&two, &again]), Some((2, false)));
+        assert_eq!(pairs_of(&["mode = \"socks5\"", &two]), Some((1, true)));
+        let http = format!("mode = \"http\"\n{three}");
+        assert_eq!(pairs_of(&[&http, &any]), Some((2, true)));
+        let transparent = "mode = \"transparent\"\ninterfaces = [\"e\"]";
+        assert_eq!(pairs_of(&[&any, transparent]), None);
     }
 
     #[test]

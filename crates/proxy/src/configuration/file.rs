@@ -17,6 +17,7 @@ use super::control::ControlTable;
 use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::profile::{ProfileTable, profiles};
+use super::source_addresses::{OwnAddress, source_addresses};
 use super::state::state_directory;
 use super::transparent::{Family, Hosts, InterceptionTable, Ports, Quic, TransparentKeys};
 use super::values::{Address, within};
@@ -127,6 +128,8 @@ pub(super) struct ListenerTable {
     control_group: Option<Spanned<Probability>>,
     #[serde(default)]
     dscp: ServiceClass,
+    #[serde(default)]
+    source: Option<Spanned<Vec<Spanned<OwnAddress>>>>,
     #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
@@ -398,6 +401,7 @@ impl ListenerTable {
             limits: limits.checked(source, still)?,
             profiles: profiles.to_vec(),
             dscp: self.dscp,
+            source: source_addresses(source, self.source, &mode)?,
             ..midspan_relay::Listener::new(self.name.into_inner(), to)
         };
         if let Some(admitting) = admitting {

@@ -13,6 +13,7 @@ mod fixed;
 mod limits;
 pub(crate) mod passwords;
 mod profile;
+mod source_addresses;
 mod state;
 mod transparent;
 mod values;

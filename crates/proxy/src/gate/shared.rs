@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use midspan_log::LogRate;
-use midspan_relay::{Clock, Limits, Loads, Openings, Relay};
+use midspan_relay::{Clock, Limits, Loads, Openings, Relay, SharedSuspects};
 
 use super::held::HeldSyns;
 use super::locking::lock;
@@ -47,6 +47,8 @@ pub(super) struct Shared {
     pub limits: Arc<Limits>,
     /// The number of sessions of each thread.
     pub loads: Loads,
+    /// Connections that may have caused a panic.
+    pub suspects: SharedSuspects,
     /// The relay's clock.
     pub clock: Clock,
     /// Whether connection tracking has room.
@@ -74,6 +76,7 @@ impl Shared {
             openings: relay.openings(),
             limits: relay.limits(),
             loads: relay.loads(),
+            suspects: relay.suspects(),
             clock,
             tracked: TrackedEntries::new(start, tracked),
             held: Mutex::default(),

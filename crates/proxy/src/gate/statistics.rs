@@ -70,6 +70,8 @@ statistics! {
     /// Passed untouched: the server cannot be reached, or the client's address and port cannot be
     /// used for the server leg.
     passed_unreachable,
+    /// Passed untouched: such a connection may have caused a panic.
+    passed_suspects,
     /// Passed untouched: the policy lets them pass.
     passed_by_policy,
     /// Passed untouched: of the control group.
@@ -99,7 +101,7 @@ statistics! {
 impl GateStatistics {
     /// Connections that passed untouched, by reason.
     #[must_use]
-    pub const fn bypasses(&self) -> [(&'static str, u64); 14] {
+    pub const fn bypasses(&self) -> [(&'static str, u64); 15] {
         // Listed one by one: a new counter must be added here or get a metric of its own.
         let Self {
             turns: _,
@@ -119,6 +121,7 @@ impl GateStatistics {
             tracked_limit: _,
             passed_unreachable,
             passed_by_policy,
+            passed_suspects,
             passed_control,
             control_unmeasured: _,
             passed_unanswered,
@@ -142,6 +145,7 @@ impl GateStatistics {
             ("connection_tracking", passed_tracking),
             ("unreachable", passed_unreachable),
             ("policy", passed_by_policy),
+            ("panic", passed_suspects),
             ("control", passed_control),
             ("unanswered", passed_unanswered),
             ("asymmetric", passed_asymmetric),

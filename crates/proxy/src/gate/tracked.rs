@@ -107,6 +107,10 @@ impl TrackedEntries {
             return false;
         }
         let mut reading = lock(&self.reading);
+        // Another thread may have found room meanwhile.
+        if !self.is_full.load(Ordering::Relaxed) {
+            return false;
+        }
         if !reading.is_passing
             && let Some(occupancy) = reading.occupancy
             && reading.full_log.admit(now).is_some()

@@ -392,6 +392,10 @@ impl Worker {
                 return self.leave_watched(&packet, request);
             }
         }
+        if self.shared.suspects.includes(now, &request) {
+            count(&self.counters.passed_suspects);
+            return self.leave(packet.id, request);
+        }
         let Some(known) = self.listeners.get_mut(listener) else {
             return self.leave(packet.id, request);
         };

@@ -1,7 +1,7 @@
 //! Listening sockets for the threads of the relay.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use midspan_linux::{packet_filter, tcp};
@@ -78,11 +78,25 @@ fn wanted(listener: &Listener) -> Vec<SocketAddr> {
     }
 }
 
+/// Whether server legs can have the listener's source addresses at present.
+fn check_sources(listener: &Listener) -> Result<(), ListenError> {
+    for address in &listener.relay.source.0 {
+        let address = SocketAddr::new(*address, 0);
+        // A socket of UDP, which no other host notices.
+        UdpSocket::bind(address).map_err(|source| match source.kind() {
+            io::ErrorKind::AddrNotAvailable => ListenError::NotLocal(address.ip()),
+            _ => ListenError::Io { address, source },
+        })?;
+    }
+    Ok(())
+}
+
 /// Whether a listener with an address could listen at present.
 pub(super) fn try_forward(listener: &Listener) -> Result<(), ListenError> {
     let Some(address) = listener.listen() else {
         return Ok(());
     };
+    check_sources(listener)?;
     let place = Place {
         listener,
         address,
@@ -101,6 +115,7 @@ pub(super) fn open(
     threads: usize,
     present: &[Open],
 ) -> Result<Vec<OpenedSockets>, ListenError> {
+    check_sources(listener)?;
     let is_transparent = listener.transparent().is_some();
     // From a shared socket, the thread that is free accepts. A transparent listener has many sockets,
     // and each thread has its own.

@@ -28,13 +28,48 @@ const SHARE: u32 = 20;
 pub(super) struct RouteWatch {
     next: Instant,
     next_thorough: Instant,
-    not_copied: usize,
+    not_copied: NotCopied,
     /// The end of the last reading, and its duration.
     last: (Instant, Duration),
     /// Whether there was a change, for which the next reading is due.
     waiting: bool,
     /// Whether there are no initial windows at present, which has been logged.
     suspended: bool,
+}
+
+/// How many routes cannot be copied. While an interface goes or IPv6 is switched off, a route may be
+/// refused that is no longer there at the next reading; only what two readings find is logged.
+#[derive(Debug, Default)]
+struct NotCopied {
+    /// At the last reading.
+    last: usize,
+    /// At the last two readings.
+    persistent: usize,
+}
+
+/// What a reading has shown.
+#[derive(Debug, PartialEq, Eq)]
+enum Persistence {
+    /// Two readings have found that this many routes cannot be copied, more than before.
+    More(usize),
+    /// More routes cannot be copied than before, for which another reading is needed.
+    Unknown,
+    /// Nothing to log.
+    Nothing,
+}
+
+impl NotCopied {
+    fn after_reading(&mut self, routes: usize) -> Persistence {
+        let before = std::mem::replace(&mut self.last, routes);
+        let persistent = before.min(routes);
+        let more = persistent > self.persistent;
+        self.persistent = persistent;
+        match (more, routes > persistent) {
+            (true, _) => Persistence::More(persistent),
+            (false, true) => Persistence::Unknown,
+            (false, false) => Persistence::Nothing,
+        }
+    }
 }
 
 impl RouteWatch {
@@ -44,7 +79,7 @@ impl RouteWatch {
         Self {
             next,
             next_thorough: next,
-            not_copied: 0,
+            not_copied: NotCopied::default(),
             last: (now, Duration::ZERO),
             waiting: false,
             suspended: false,
@@ -96,14 +131,14 @@ impl RouteWatch {
                         "routes for initial windows follow the main table"
                     );
                 }
-                if refreshed.not_copied > self.not_copied {
-                    warn!(
-                        "{} routes cannot be copied; their destinations go without an initial \
-                         window",
-                        refreshed.not_copied
-                    );
+                match self.not_copied.after_reading(refreshed.not_copied) {
+                    Persistence::Unknown => self.next = self.next.min(end + ROUTE_RETRY),
+                    Persistence::More(routes) => warn!(
+                        "{routes} routes cannot be copied; their destinations go without an initial \
+                         window"
+                    ),
+                    Persistence::Nothing => {}
                 }
-                self.not_copied = refreshed.not_copied;
             }
             Err(error) => {
                 warn!("routes for initial windows may be out of date: {error}");
@@ -120,5 +155,26 @@ impl RouteWatch {
             (true, false) => info!("connections have initial windows again"),
             _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn routes_that_two_readings_cannot_copy_are_logged_once() {
+        let mut not_copied = NotCopied::default();
+        let mut after = |routes| not_copied.after_reading(routes);
+        assert_eq!(after(0), Persistence::Nothing);
+        // IPv6 is being switched off: its routes are refused, and then gone.
+        assert_eq!(after(10), Persistence::Unknown);
+        assert_eq!(after(0), Persistence::Nothing);
+        assert_eq!(after(2), Persistence::Unknown);
+        assert_eq!(after(2), Persistence::More(2));
+        assert_eq!(after(2), Persistence::Nothing);
+        assert_eq!(after(5), Persistence::Unknown);
+        assert_eq!(after(4), Persistence::More(4));
+        assert_eq!(after(1), Persistence::Nothing);
     }
 }

@@ -17,6 +17,7 @@ mod names;
 mod own_addresses;
 mod proxy_protocol;
 mod serving;
+mod source_addresses;
 mod support;
 
 use std::process::ExitCode;

@@ -31,7 +31,7 @@ impl Drop for Undo {
 }
 
 /// A SOCKS5 request for an address, port 9090.
-fn request(address: &str) -> Vec<u8> {
+pub fn request(address: &str) -> Vec<u8> {
     match address.parse().unwrap() {
         IpAddr::V4(four) => [&[1][..], &four.octets(), &[0x23, 0x82]].concat(),
         IpAddr::V6(six) => [&[4][..], &six.octets(), &[0x23, 0x82]].concat(),

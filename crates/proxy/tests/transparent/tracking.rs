@@ -2,7 +2,7 @@
 //! is nearly full, new connections pass untouched.
 
 use std::fs;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -29,14 +29,22 @@ struct Entry {
     state: String,
 }
 
-/// The gateway's entries with a client's port.
+/// The gateway's entries of connections from a client's port to the server. (A probe of the firewall
+/// may have the same port.)
 fn entries(gateway: &NetworkNamespace, port: u16) -> Vec<Entry> {
     let text = gateway
         .run(|| fs::read_to_string("/proc/thread-self/net/nf_conntrack").unwrap())
         .unwrap();
     let port = format!(" sport={port} ");
+    let is_to_server = |line: &str| {
+        let mut words = line.split_whitespace();
+        let address = words.find_map(|word| word.strip_prefix("dst="));
+        let address: IpAddr = address.unwrap().parse().unwrap();
+        [SERVER, SERVER6].contains(&address.to_string().as_str())
+    };
     text.lines()
-        .filter(|line| line.contains(&port) && ZONES.iter().any(|zone| line.contains(zone)))
+        .filter(|line| line.contains(&port) && is_to_server(line))
+        .filter(|line| ZONES.iter().any(|zone| line.contains(zone)))
         .map(|line| {
             // ipv4 2 tcp 6 SECONDS STATE …
             let fields: Vec<&str> = line.split_whitespace().collect();

@@ -2,9 +2,11 @@
 
 mod negotiation;
 mod service_class;
+mod source_addresses;
 
 pub use negotiation::{HeaderVersion, Language, Negotiation, Users};
 pub use service_class::ServiceClass;
+pub use source_addresses::SourceAddresses;
 
 use std::io;
 use std::net::SocketAddr;
@@ -50,6 +52,9 @@ pub struct Listener {
     pub control_group: Probability,
     /// The DSCP of packets on both legs of its sessions.
     pub dscp: ServiceClass,
+    /// The addresses of this machine from which server legs connect. Not for transparent listeners,
+    /// whose server legs have the clients' addresses.
+    pub source: SourceAddresses,
     /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
@@ -96,6 +101,7 @@ impl Listener {
             learned_windows: Vec::new(),
             control_group: Probability::ZERO,
             dscp: ServiceClass::default(),
+            source: SourceAddresses::default(),
             marks: ListenerMarks::default(),
         }
     }

@@ -124,6 +124,15 @@ impl Negotiations {
         self.count < MOST_TALKS && of_client.is_none_or(|count| *count < MOST_OF_CLIENT)
     }
 
+    /// Resets all clients.
+    pub fn abandon(&mut self) {
+        self.negotiating_clients.clear();
+        self.timers = Timers::default();
+        self.count = 0;
+        self.clients.clear();
+        self.counters.negotiations_active.set(0);
+    }
+
     /// Counts a new negotiation, or with `false` the end of one.
     pub fn count(&mut self, client: Option<IpAddr>, is_more: bool) {
         let change = |count: usize| match is_more {

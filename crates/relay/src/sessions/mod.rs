@@ -5,7 +5,7 @@ mod observed;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use midspan_policy::{Leg, SamplingPace};
+use midspan_policy::{Leg, Request, SamplingPace};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -116,6 +116,20 @@ impl Sessions {
     /// Number of sessions that had more to move than fitted into their last turn.
     pub fn unfinished(&self) -> usize {
         self.unfinished.len()
+    }
+
+    /// The first session that has more to move.
+    pub fn next_unfinished(&self) -> Option<Key> {
+        self.unfinished.front().copied()
+    }
+
+    /// The client and the server of a session.
+    pub fn request(&mut self, key: Key) -> Option<Request> {
+        let record = &self.table.get_mut(key)?.record;
+        Some(Request {
+            client: record.client,
+            server: record.server,
+        })
     }
 
     /// The record of a new session.
@@ -425,6 +439,27 @@ impl Sessions {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 
+    /// Resets all sessions, of which nothing else may be consistent: no log line, no report. Returns how
+    /// many sessions and negotiations there were.
+    pub fn abandon(&mut self) -> u64 {
+        let active = self.counters.sessions_active.get();
+        self.counters.sessions_reset.add(active);
+        self.counters.sessions_active.set(0);
+        self.measuring.forget_all();
+        for session in self.table.iter() {
+            session.record.note_end(false);
+        }
+        self.table.clear();
+        self.timers = Timers::default();
+        self.unfinished.clear();
+        self.destinations.clear();
+        self.surveys = Surveys::default();
+        self.listings = Listings::default();
+        self.shared.pipes.clear();
+        self.publish_pipes();
+        active
+    }
+
     /// Publishes the number of pipes.
     pub fn publish_pipes(&self) {
         self.counters.pipes.set(self.shared.pipes.count() as u64);
@@ -437,11 +472,6 @@ impl Sessions {
 impl Drop for Sessions {
     /// However a thread ends, its sessions are reset.
     fn drop(&mut self) {
-        let active = self.counters.sessions_active.get();
-        self.counters.sessions_reset.add(active);
-        self.counters.sessions_active.set(0);
-        self.measuring.forget_all(self.table.iter().count());
-        self.counters.pipes.set(0);
-        self.counters.pipes_in_use.set(0);
+        self.abandon();
     }
 }

@@ -8,6 +8,7 @@
 //! | [`Clockwork`] | the time of the turn, and the next deadline with its reason |
 //! | [`RelayThread`] | the loop that joins them: takes events, accepts, obeys its owner |
 
+mod containment;
 #[cfg(test)]
 mod tests;
 mod updates;
@@ -36,6 +37,7 @@ use super::sessions::{Observation, Sessions};
 use super::sharing::Loads;
 use super::source::{EventSource, SourceHost, SourceSockets};
 use super::statistics::Counters;
+use super::suspects::SharedSuspects;
 use super::table::Key;
 pub use updates::Update;
 
@@ -60,6 +62,12 @@ pub struct RelayThread {
     /// This thread's number, and the number of each thread's sessions.
     number: usize,
     loads: Loads,
+    /// Whether events of sources have been read and not handled.
+    has_lost_events: bool,
+    /// The session that is being handled.
+    in_hand: Option<Key>,
+    /// Connections that may have caused a panic, of all threads.
+    suspects: SharedSuspects,
 }
 
 /// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
@@ -100,6 +108,8 @@ pub struct ThreadParts {
     pub sampling_pace: SamplingPace,
     /// How long one leg of a session remains after the failure of the other.
     pub reset_timeout: TimeSpan,
+    /// Connections that may have caused a panic, of all threads.
+    pub suspects: SharedSuspects,
 }
 
 impl RelayThread {
@@ -121,6 +131,7 @@ impl RelayThread {
             loads,
             sampling_pace,
             reset_timeout,
+            suspects,
         } = parts;
         let poll = Arc::new(Poll::new()?);
         let counters = Arc::new(Counters::default());
@@ -163,6 +174,9 @@ impl RelayThread {
             counters,
             number,
             loads,
+            has_lost_events: false,
+            in_hand: None,
+            suspects,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
         thread.add_source(Box::new(wake_up))?;
@@ -194,16 +208,6 @@ impl RelayThread {
         Arc::clone(&self.counters)
     }
 
-    /// Runs until the relay is stopped; then all sessions are reset.
-    ///
-    /// # Errors
-    /// Those of `epoll_wait(2)`.
-    pub fn run(mut self) -> rustix::io::Result<()> {
-        let mut events = Vec::with_capacity(EVENTS);
-        while self.turn(&mut events)? {}
-        Ok(())
-    }
-
     /// Waits for events, and handles them and the deadlines that have passed. Returns whether to
     /// continue.
     fn turn(&mut self, events: &mut Vec<Event>) -> rustix::io::Result<bool> {
@@ -221,19 +225,24 @@ impl RelayThread {
             self.handle_event(event, now);
         }
         for _ in 0..self.sessions.unfinished() {
+            self.in_hand = self.sessions.next_unfinished();
             let over = self.sessions.go_on(&mut self.acceptors, now);
+            self.in_hand = None;
             self.take_back(over);
         }
         while let Some(key) = self.sessions.pop_due(now) {
+            self.in_hand = Some(key);
             let over = (self.sessions).handle_timer(key, &mut self.acceptors, now);
+            self.in_hand = None;
             self.take_back(over);
         }
         for index in 0..self.sources.len() {
             let deadline = self.sources[index].as_ref().and_then(|of| of.deadline());
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if self.has_lost_events || deadline.is_some_and(|deadline| deadline <= now) {
                 self.handle_source(index, 0);
             }
         }
+        self.has_lost_events = false;
         let (negotiations, mut around) = self.negotiations();
         negotiations.handle_names(&mut around);
         negotiations.handle_timers(&mut around);
@@ -278,6 +287,7 @@ impl RelayThread {
         let at_once = |is_busy: bool| is_busy.then_some(Time::ZERO);
         Clockwork::next([
             (Reason::Unfinished, at_once(self.sessions.unfinished() > 0)),
+            (Reason::LostEvents, at_once(self.has_lost_events)),
             (Reason::Kick, at_once(self.kicks.is_busy())),
             (Reason::Session, self.sessions.next_timer()),
             (Reason::Negotiation, self.negotiations.next_timer()),
@@ -305,7 +315,9 @@ impl RelayThread {
         match Token::from(event) {
             Token::Session(key, leg) => {
                 let acceptors = &mut self.acceptors;
+                self.in_hand = Some(key);
                 let over = (self.sessions).handle_event(key, leg, event.flags, acceptors, now);
+                self.in_hand = None;
                 self.take_back(over);
             }
             Token::Negotiation(key) => {
@@ -387,6 +399,7 @@ impl RelayThread {
                     negotiations.begin(index, client, &negotiator, &mut around);
                 }
                 Acceptance::Refused => self.counters.refused_by_policy.add(1),
+                Acceptance::Suspect => self.counters.refused_suspects.add(1),
                 Acceptance::Denied(client) => {
                     (self.negotiations).deny(index, client, &self.acceptors);
                 }

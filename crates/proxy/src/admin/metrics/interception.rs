@@ -15,9 +15,10 @@ metrics! {
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
     /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP
     /// connection), connection_tracking (the table is nearly full), unreachable (the server, or
-    /// from the client's address), policy, control (the control group), unanswered (the client
-    /// repeated its SYN), asymmetric (the server's answers do not come back through this machine),
-    /// overdue (the client had not repeated its SYN in time when others needed room).
+    /// from the client's address), policy, panic (such a connection may have caused one), control
+    /// (the control group), unanswered (the client repeated its SYN), asymmetric (the server's
+    /// answers do not come back through this machine), overdue (the client had not repeated its SYN
+    /// in time when others needed room).
     Counter "bypasses" ("reason") = |now, sink| {
         gate(now, |gate| {
             gate.bypasses()

@@ -276,6 +276,7 @@ impl Bench {
             places: limits.set_listener("test", listener.limits.sessions, true),
             verdicts: Default::default(),
             knowledge: Default::default(),
+            suspects: Default::default(),
             listener,
         };
         let socket = ListeningSocket { socket, sharing };
@@ -295,6 +296,7 @@ impl Bench {
             loads: loads.clone(),
             sampling_pace: midspan_policy::SamplingPace::new(1),
             reset_timeout: TimeSpan::from_seconds(30),
+            suspects: Default::default(),
         };
         Self {
             thread: RelayThread::new(vec![acceptor], parts).unwrap(),

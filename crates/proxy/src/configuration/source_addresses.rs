@@ -1,0 +1,79 @@
+//! The key `source` of a listener: the addresses from which its server legs connect.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use midspan_document::{Located, Source, Spanned};
+use midspan_relay::SourceAddresses;
+use serde::de::{self, Deserialize, Deserializer};
+
+use super::Mode;
+
+/// Most addresses of one listener.
+const LIMIT: usize = 64;
+
+/// An address of this machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct OwnAddress(IpAddr);
+
+impl<'de> Deserialize<'de> for OwnAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.parse() {
+            Ok(IpAddr::V6(six)) if six.to_ipv4_mapped().is_some() => {
+                Err(de::Error::custom(format_args!(
+                    "\"{text}\" is an IPv4 address inside an IPv6 one: write it as an IPv4 address"
+                )))
+            }
+            Ok(address) => Ok(Self(address)),
+            Err(_) => Err(de::Error::custom(format_args!(
+                "\"{text}\" is not an address: write \"192.0.2.1\" or \"2001:db8::1\", without a port"
+            ))),
+        }
+    }
+}
+
+/// The addresses of a listener of this mode.
+pub(super) fn source_addresses(
+    source: &Source,
+    addresses: Option<Spanned<Vec<Spanned<OwnAddress>>>>,
+    mode: &Mode,
+) -> Result<SourceAddresses, Located> {
+    let Some(addresses) = addresses else {
+        return Ok(SourceAddresses::default());
+    };
+    let all = addresses.span();
+    let wrong = |place, message: String| Err(Located::new(source, place, message));
+    if let Mode::Transparent(_) = mode {
+        let message = "`source` is not for listeners of mode \"transparent\": their server legs have the \
+                       addresses of the clients";
+        return wrong(all, message.to_owned());
+    }
+    let addresses = addresses.into_inner();
+    if addresses.is_empty() || addresses.len() > LIMIT {
+        let message = format!("source lists 1 to {LIMIT} addresses of this machine");
+        return wrong(all, message);
+    }
+    let mut seen = BTreeSet::new();
+    for address in addresses {
+        let place = address.span();
+        let OwnAddress(ip) = address.into_inner();
+        let is_broadcast = matches!(ip, IpAddr::V4(four) if four.is_broadcast());
+        if ip.is_unspecified() || ip.is_multicast() || is_broadcast {
+            return wrong(place, format!("{ip} is not the address of one host"));
+        }
+        if !seen.insert(ip) {
+            return wrong(place, format!("{ip} is listed twice"));
+        }
+    }
+    if let Mode::Forward(forward) = mode
+        && !seen.iter().any(|ip| ip.is_ipv4() == forward.to.is_ipv4())
+    {
+        let message = format!(
+            "none of these addresses has the IP version of {}",
+            forward.to
+        );
+        return wrong(all, message);
+    }
+    Ok(SourceAddresses(seen.into_iter().collect()))
+}

@@ -1,0 +1,40 @@
+//! The [suspects](midspan_policy::suspects) of all threads.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use midspan_policy::Request;
+use midspan_policy::suspects::Suspects;
+use midspan_units::{Time, TimeSpan};
+
+/// Pairs of a client's host and a server whose sessions may have caused a panic, for all threads.
+#[derive(Debug, Clone, Default)]
+pub struct SharedSuspects(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Usually there is no pair, and then no new connection needs the lock.
+    has_any: AtomicBool,
+    suspects: Mutex<Suspects>,
+}
+
+impl SharedSuspects {
+    /// A thread has panicked while it handled this connection; returns for how long the pair's new
+    /// connections are not split.
+    pub fn note(&self, now: Time, request: &Request) -> TimeSpan {
+        let time = self.lock().note(now, request);
+        self.0.has_any.store(true, Ordering::Release);
+        time
+    }
+
+    /// Whether a new connection is not to be split.
+    #[must_use]
+    pub fn includes(&self, now: Time, request: &Request) -> bool {
+        self.0.has_any.load(Ordering::Acquire) && self.lock().includes(now, request)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Suspects> {
+        let suspects = &self.0.suspects;
+        suspects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -99,6 +99,16 @@ pub enum Command {
                       midspan bypass off\n  midspan bypass"
     )]
     Bypass(BypassOptions),
+    /// Give a listener of a running proxy no new connections, or end this
+    ///
+    /// New connections pass untouched (transparent listeners) or are refused. Existing sessions continue.
+    /// With relay.lame_duck_time, /health?listener=NAME reports it first, while new connections are still
+    /// accepted. It ends with `drain off`, or when Midspan starts again.
+    #[command(
+        after_help = "Examples:\n  midspan drain on web\n  midspan drain off web\n  midspan drain \
+                      off\n  midspan drain --json"
+    )]
+    Drain(DrainOptions),
     /// Show the clients and sessions of a running proxy, live
     ///
     /// Shows whether Midspan works, how much moves, which clients move it, and what holds each of them
@@ -250,6 +260,23 @@ pub struct BypassOptions {
     /// Only connections from or to hosts with this prefix; without a prefix, all connections
     #[arg(value_name = "PREFIX", requires = "switch")]
     pub prefix: Option<String>,
+    /// Which proxy.
+    #[command(flatten)]
+    pub control: ControlOptions,
+}
+
+/// Options of `midspan drain`.
+#[derive(Debug, Args)]
+pub struct DrainOptions {
+    /// Begin or end to drain; without it, the drained listeners are listed
+    pub switch: Option<Switch>,
+    /// The listener's name; without it, `off` is for all drained listeners
+    #[arg(
+        value_name = "LISTENER",
+        requires = "switch",
+        required_if_eq("switch", "on")
+    )]
+    pub listener: Option<String>,
     /// Which proxy.
     #[command(flatten)]
     pub control: ControlOptions,

@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "learned",
             "reload",
             "bypass",
+            "drain",
             "kick",
             "capture",
             "bugreport",

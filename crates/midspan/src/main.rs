@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         Command::CheckKernel { config } => commands::check::kernel(&config),
         Command::Status(options) => commands::control::status(&options),
         Command::Bypass(options) => commands::control::bypass(&options),
+        Command::Drain(options) => commands::control::drain(&options),
         Command::Cleanup(output) => commands::cleanup::cleanup(&output),
         Command::Bugreport(options) => commands::bugreport::bugreport(&options),
         Command::Explain(options) => commands::explain::explain_flow(&options),

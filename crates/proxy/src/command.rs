@@ -36,6 +36,18 @@ pub enum Request {
     },
     /// List the bypassed prefixes.
     BypassList,
+    /// Drain a listener: it gets no new connections, and its sessions continue.
+    DrainOn {
+        /// Its name.
+        listener: String,
+    },
+    /// A drained listener accepts connections again.
+    DrainOff {
+        /// Its name; `None` for all.
+        listener: Option<String>,
+    },
+    /// List the drained listeners.
+    DrainList,
     /// Reset live sessions.
     Kick {
         /// The number of a session, or a prefix of clients or servers.
@@ -77,6 +89,18 @@ impl Request {
                 let missing = || "target=NUMBER or target=PREFIX is missing".to_owned();
                 let target = target.ok_or_else(|| Refusal::Parameters(missing()))?;
                 Ok(Self::Kick { target })
+            }),
+            "/drain" => ("GET, HEAD, POST, DELETE", |method, query| {
+                let allowed = (!is_get(method)).then_some("listener");
+                let listener = parameter(query, allowed)?;
+                let missing = || Refusal::Parameters("listener=NAME is missing".to_owned());
+                Ok(match *method {
+                    Method::POST => Self::DrainOn {
+                        listener: listener.ok_or_else(missing)?,
+                    },
+                    Method::DELETE => Self::DrainOff { listener },
+                    _ => Self::DrainList,
+                })
             }),
             "/left-alone" => ("GET, HEAD", |_, query| {
                 parameter(query, None).map(|_| Self::LeftAlone)
@@ -129,6 +153,14 @@ impl Request {
             Self::BypassOff { prefix } => {
                 (Method::DELETE, with("/bypass", "prefix", prefix.as_deref()))
             }
+            Self::DrainList => (Method::GET, "/drain".to_owned()),
+            Self::DrainOn { listener } => {
+                (Method::POST, with("/drain", "listener", Some(listener)))
+            }
+            Self::DrainOff { listener } => (
+                Method::DELETE,
+                with("/drain", "listener", listener.as_deref()),
+            ),
             Self::Kick { target } => (Method::POST, with("/kick", "target", Some(target))),
             Self::LeftAlone => (Method::GET, "/left-alone".to_owned()),
             Self::Forget { prefix } => (
@@ -173,6 +205,9 @@ pub struct Answer {
     /// Prefixes whose new connections pass untouched.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub bypasses: Option<Vec<String>>,
+    /// Drained listeners.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drained: Option<Vec<DrainedListener>>,
     /// Numbers of reset connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kicked: Option<Kicked>,
@@ -201,8 +236,8 @@ impl Answer {
 pub struct Status {
     /// Its version.
     pub version: String,
-    /// `running`, `draining`, or `passing` while the relay does not answer and new connections
-    /// pass untouched.
+    /// `running`, `ending` (about to drain), `draining`, or `passing` while the relay does not answer
+    /// and new connections pass untouched.
     pub state: String,
     /// Process id of the helper.
     pub pid: u32,
@@ -232,6 +267,9 @@ pub struct Status {
     pub listeners: Vec<ListenerStatus>,
     /// Prefixes whose new connections pass untouched.
     pub bypasses: Vec<String>,
+    /// Its drained listeners.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub drained: Vec<DrainedListener>,
     /// Differences from the configuration, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notices: Vec<String>,
@@ -266,6 +304,15 @@ pub struct LateThreadStatus {
     pub still_milliseconds: u64,
     /// Whether it was late for `watchdog_timeout`, so that the relay ends.
     pub stuck: bool,
+}
+
+/// A listener that an operator drains.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DrainedListener {
+    /// Its name.
+    pub name: String,
+    /// Whether it still accepts connections, until `relay.lame_duck_time` is over.
+    pub accepts: bool,
 }
 
 /// A listener of a running proxy.
@@ -391,6 +438,14 @@ mod tests {
             },
             Request::BypassOff { prefix: None },
             Request::BypassOff { prefix },
+            Request::DrainList,
+            Request::DrainOn {
+                listener: "web & mail".to_owned(),
+            },
+            Request::DrainOff { listener: None },
+            Request::DrainOff {
+                listener: Some("web".to_owned()),
+            },
             Request::Kick {
                 target: String::new(),
             },
@@ -429,6 +484,8 @@ mod tests {
         }
         for (method, target) in [
             ("POST", "/kick"),
+            ("POST", "/drain"),
+            ("GET", "/drain?listener=web"),
             ("POST", "/kick?prefix=1"),
             ("POST", "/kick?target=1&target=2"),
             ("POST", "/reload?now"),

@@ -35,6 +35,10 @@ pub(crate) struct HelperState {
     pub process: Option<OwnUse>,
     /// The packets of QUIC that passed untouched; `None` if no listener is transparent.
     pub quic: Option<Quic>,
+    /// Whether the proxy will drain soon, which `/health` announces.
+    pub is_ending: bool,
+    /// The listeners that an operator drains.
+    pub drained: Vec<String>,
 }
 
 /// What a process of Midspan uses, and since when it runs.
@@ -183,6 +187,18 @@ impl Known {
         }
     }
 
+    /// The text of the health page for one listener: as for the whole proxy, but not if the listener is
+    /// drained.
+    ///
+    /// # Errors
+    /// Why it does not serve.
+    pub fn judge_listener(&self, name: &str) -> Result<String, String> {
+        match self.helper.drained.iter().any(|drained| drained == name) {
+            true => Err(format!("listener {name} is drained\n")),
+            false => self.judge(),
+        }
+    }
+
     /// The text of the health page: `Ok` if the proxy does its work.
     ///
     /// # Errors
@@ -194,6 +210,9 @@ impl Known {
         }
         if self.is_draining {
             return Err("draining: no new connections are accepted\n".to_owned());
+        }
+        if self.helper.is_ending {
+            return Err("ending: new connections are accepted for now\n".to_owned());
         }
         if let Some(passing) = self.helper.passing {
             let reasons = passing.names();
@@ -254,6 +273,15 @@ mod tests {
         });
         let said = known.judge().unwrap_err();
         assert_eq!(said, "new connections pass untouched: firewall, bypass\n");
+        known.helper.passing = None;
+        known.helper.drained = vec!["web".to_owned()];
+        assert!(known.judge().is_ok() && known.judge_listener("mail").is_ok());
+        assert!(
+            known
+                .judge_listener("web")
+                .unwrap_err()
+                .contains("web is drained")
+        );
     }
 
     /// The table of states in the documentation has each answer.
@@ -282,9 +310,13 @@ mod tests {
             assert!(has(&known), "{reason}");
             assert_eq!(known.condition(), Condition::Passing);
         }
+        known.helper.passing = None;
+        known.helper.is_ending = true;
+        assert!(has(&known));
         known.is_draining = true;
         assert!(has(&known));
         assert_eq!(known.condition(), Condition::Draining);
+        known.helper.is_ending = false;
         known.late = late(false);
         known.is_draining = false;
         known.helper.passing = None;

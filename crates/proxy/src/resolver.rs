@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use midspan_explicit::MAXIMUM_ADDRESSES;
 use midspan_linux::{capability, descriptor_passing, sandbox};
 use midspan_relay::negotiation::MOST_OF_ALL;
-use midspan_relay::negotiation::resolver::{Answer, Question, receive, send};
+use midspan_relay::negotiation::resolver::{Answer, BEGUN_AGAIN, Question, receive, send};
 use midspan_service::child;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -92,6 +92,12 @@ fn wait_and_run(relay: &OwnedFd) -> std::io::Result<()> {
             "warning: the resolver process has ended: {status}"
         ));
         std::thread::sleep(PAUSE);
+        // The new resolver gets once more what the old one had read.
+        let begun_again = Answer {
+            number: BEGUN_AGAIN,
+            addresses: None,
+        };
+        send(relay, &begun_again, SendFlags::NOSIGNAL)?;
     }
 }
 

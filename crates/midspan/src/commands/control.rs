@@ -1,14 +1,14 @@
-//! `midspan status`, `bypass`, `kick` and `reload`: commands to a running proxy.
+//! `midspan status`, `bypass`, `drain`, `kick` and `reload`: commands to a running proxy.
 
 use std::time::Duration;
 
 use midspan_proxy::command::{
-    Answer, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
+    Answer, DrainedListener, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
 };
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
-use crate::arguments::{BypassOptions, ControlOptions, KickOptions, Switch};
+use crate::arguments::{BypassOptions, ControlOptions, DrainOptions, KickOptions, Switch};
 use crate::printing;
 
 /// Shows the state of the proxy.
@@ -30,6 +30,20 @@ pub fn bypass(options: &BypassOptions) -> Outcome {
     };
     exchange(&options.control, &request, |answer| {
         printing::line(bypassed(answer.bypasses.as_deref().unwrap_or_default()));
+    })
+}
+
+/// Drains listeners, or lists the drained ones.
+pub fn drain(options: &DrainOptions) -> Outcome {
+    let listener = options.listener.clone();
+    let request = match (options.switch, listener) {
+        (None, _) => Request::DrainList,
+        (Some(Switch::On), Some(listener)) => Request::DrainOn { listener },
+        (Some(Switch::On), None) => return Err(miette!("drain on needs the name of a listener")),
+        (Some(Switch::Off), listener) => Request::DrainOff { listener },
+    };
+    exchange(&options.control, &request, |answer| {
+        printing::line(drained(answer.drained.as_deref().unwrap_or_default()));
     })
 }
 
@@ -106,6 +120,9 @@ fn print_status(status: &Status) {
         ));
     }
     printing::line(bypassed(&status.bypasses));
+    if !status.drained.is_empty() {
+        printing::line(drained(&status.drained));
+    }
     if let Some(tracking) = &status.connection_tracking {
         printing::line(tracked(tracking));
     }
@@ -144,6 +161,20 @@ fn bypassed(prefixes: &[String]) -> String {
     match prefixes {
         [] => "nothing is bypassed".to_owned(),
         prefixes => format!("bypassed: {}", prefixes.join(" ")),
+    }
+}
+
+fn drained(listeners: &[DrainedListener]) -> String {
+    let name = |listener: &DrainedListener| match listener.accepts {
+        true => format!("{} (still accepts connections)", listener.name),
+        false => listener.name.clone(),
+    };
+    match listeners {
+        [] => "no listener is drained".to_owned(),
+        listeners => {
+            let names: Vec<String> = listeners.iter().map(name).collect();
+            format!("drained: {}", names.join(", "))
+        }
     }
 }
 

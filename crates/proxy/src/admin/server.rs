@@ -82,12 +82,23 @@ impl Service {
         }
     }
 
-    fn health(&self) -> Reply {
+    fn health(&self, query: &str) -> Reply {
+        let mut listener = None;
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            if name != "listener" || listener.replace(value).is_some() {
+                return text(StatusCode::BAD_REQUEST, "known parameter: listener=NAME\n");
+            }
+        }
         if !self.relay.is_well() {
             let said = "a thread of the relay has ended\n";
             return text(StatusCode::SERVICE_UNAVAILABLE, said);
         }
-        match self.health.known().judge() {
+        let known = self.health.known();
+        let judged = match listener {
+            Some(name) => known.judge_listener(&name),
+            None => known.judge(),
+        };
+        match judged {
             Ok(said) => text(StatusCode::OK, said),
             Err(why) => text(StatusCode::SERVICE_UNAVAILABLE, why),
         }
@@ -241,7 +252,7 @@ impl Pages for Service {
         }
         match path {
             "/metrics" => self.metrics(),
-            "/health" => self.health(),
+            "/health" => self.health(query),
             "/sessions" => self.sessions(query).await,
             "/summary" => self.summary(query).await,
             "/learned" => self.learned(query).await,

@@ -59,6 +59,7 @@ pub(super) struct RelayTable {
     pipe_size: Option<Spanned<ByteSize>>,
     pipe_memory: Option<Spanned<ByteSize>>,
     drain_timeout: Option<Spanned<TimeSpan>>,
+    lame_duck_time: Option<Spanned<TimeSpan>>,
     reset_timeout: Option<Spanned<TimeSpan>>,
     user: Option<Spanned<String>>,
     state_directory: Option<Spanned<String>>,
@@ -249,6 +250,13 @@ impl RelayTable {
                 self.drain_timeout,
                 DEFAULT_DRAIN_TIMEOUT,
                 TimeSpan::ZERO..=TimeSpan::from_seconds(86_400),
+            )?,
+            lame_duck_time: within(
+                source,
+                "lame_duck_time",
+                self.lame_duck_time,
+                TimeSpan::ZERO,
+                TimeSpan::ZERO..=TimeSpan::from_seconds(3_600),
             )?,
             reset_timeout: within(
                 source,

@@ -74,6 +74,9 @@ pub struct RelaySettings {
     pub pipe_memory: ByteSize,
     /// How long sessions may continue after the first SIGTERM.
     pub drain_timeout: TimeSpan,
+    /// How long the end of the proxy, or of a listener, is announced while new connections are
+    /// accepted.
+    pub lame_duck_time: TimeSpan,
     /// After one leg has failed: how long the other leg's peer may take to read the data that had
     /// arrived before, until this leg is reset too.
     pub reset_timeout: TimeSpan,

@@ -1,5 +1,7 @@
 //! Carries out an operator's commands.
 
+use std::time::Instant;
+
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_linux::connection_tracking::Occupancy;
@@ -30,7 +32,11 @@ impl Supervisor {
                 status: Some(self.status()),
                 ..Answer::default()
             },
-            Request::Reload if self.is_draining() => Answer::error("the proxy is about to end"),
+            Request::Reload | Request::DrainOn { .. } | Request::DrainOff { .. }
+                if self.is_draining() || self.is_lame_duck() =>
+            {
+                Answer::error("the proxy is about to end")
+            }
             Request::Reload => match self.reload_and_say() {
                 Ok(notes) => Answer {
                     ok: true,
@@ -47,6 +53,9 @@ impl Supervisor {
                 Answer::error("the proxy is about to end")
             }
             Request::Forget { prefix } => self.forget(prefix.as_deref()),
+            Request::DrainList => self.list_drained(),
+            Request::DrainOn { listener } => self.drain_listener(&listener, Instant::now()),
+            Request::DrainOff { listener } => self.end_draining_of(listener.as_deref()),
             Request::BypassList => self.list(),
             Request::BypassOn { prefix } => self.change_bypasses(prefix.as_deref(), true),
             Request::BypassOff { prefix } => self.change_bypasses(prefix.as_deref(), false),
@@ -179,6 +188,7 @@ impl Supervisor {
         let is_passing = (self.guard.as_ref()).is_some_and(|guard| !guard.is_taking());
         let state = match (self.is_draining(), is_passing) {
             (true, _) => "draining",
+            (false, _) if self.is_lame_duck() => "ending",
             (false, true) => "passing",
             (false, false) => "running",
         };
@@ -196,6 +206,7 @@ impl Supervisor {
             log_lines_lost: midspan_log::lost(),
             listeners: self.configuration.listeners.iter().map(listener).collect(),
             bypasses: self.bypasses.iter().map(IpNet::to_string).collect(),
+            drained: self.drained.list(),
             admin: (self.configuration.admin.as_ref()).map(|admin| admin.listen.to_string()),
             connection_tracking: self.connection_tracking(),
             notices: self.notices(),
@@ -257,6 +268,8 @@ impl Supervisor {
             log_lines_lost: midspan_log::lost(),
             process: self.measured.process,
             quic: self.measured.quic,
+            is_ending: self.is_lame_duck(),
+            drained: self.drained.names(),
         }
     }
 
@@ -265,6 +278,9 @@ impl Supervisor {
         let mut line = format!("{} listeners", self.configuration.listeners.len());
         if !self.bypasses.is_empty() {
             line.push_str(&format!(", {} prefixes bypassed", self.bypasses.len()));
+        }
+        if !self.drained.names().is_empty() {
+            line.push_str(&format!(", {} drained", self.drained.names().len()));
         }
         if self.reload_error.is_some() {
             line.push_str(", the last reload failed: see the log");

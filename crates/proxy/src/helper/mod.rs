@@ -6,6 +6,8 @@
 mod commands;
 mod control_pages;
 mod control_socket;
+mod drained;
+mod draining;
 mod families;
 mod firewall;
 mod fragmenting;
@@ -53,6 +55,7 @@ use tracing::{info, warn};
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
 use control_socket::ControlSocket;
+use drained::Drained;
 pub(crate) use families::leave_out_missing;
 use firewall::Firewall;
 use guard::Guard;
@@ -203,7 +206,10 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         memory: MemoryWatch::new(),
         measured: Measured::new(),
         configured_at: now_in_seconds(),
+        lame_duck_until: None,
         drain_until: None,
+        drained: Drained::default(),
+        whole: configuration.clone(),
         configuration: configuration.clone(),
     };
     supervisor.remember_interfaces(&configuration);

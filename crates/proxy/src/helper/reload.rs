@@ -75,7 +75,15 @@ impl Supervisor {
         new.log.level = self.log_level.unwrap_or(new.log.level);
         let left_out = families::leave_out_and_say(&mut new)?;
         let fixed = new.keep_fixed(&self.configuration);
-        check_machine(&new)?;
+        self.put_in_force(new)?;
+        self.left_out = left_out;
+        Ok(fixed)
+    }
+
+    /// Puts a configuration in force, without its drained listeners.
+    pub(super) fn put_in_force(&mut self, whole: Configuration) -> Result<(), Error> {
+        check_machine(&whole)?;
+        let new = self.drained.without_them(&whole);
         let places = self.windows.as_ref().map(InitialWindows::places);
         let plan = self.guard.as_mut().map(Guard::plan).transpose()?;
         let result = self.reload_to(new);
@@ -90,8 +98,8 @@ impl Supervisor {
             }
         }
         result.map(|()| {
-            self.left_out = left_out;
-            fixed
+            self.drained.keep_those_of(&whole);
+            self.whole = whole;
         })
     }
 

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
 use super::control_socket::Commands;
+use super::drained::Drained;
 use super::guard::Guard;
 use super::listening::Open;
 use super::measured::Measured;
@@ -46,7 +47,7 @@ const RELOAD_LIMIT: Duration = Duration::from_secs(5);
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
 /// How long the relay may take to end after the time of its sessions is over.
-const END_MARGIN: Duration = Duration::from_secs(5);
+pub(super) const END_MARGIN: Duration = Duration::from_secs(5);
 
 /// How long the relay may take to end after it has closed its connection.
 const END_LIMIT: Timespec = Timespec {
@@ -104,7 +105,13 @@ pub(super) struct Supervisor {
     pub measured: Measured,
     /// When the configuration in force was read, in seconds since 1970.
     pub configured_at: u64,
+    /// When the proxy begins to drain, if it has announced its end.
+    pub lame_duck_until: Option<Instant>,
     pub drain_until: Option<Instant>,
+    /// Listeners that an operator drains.
+    pub drained: Drained,
+    /// The file's configuration, with the drained listeners.
+    pub whole: Configuration,
 }
 
 /// The events to wait for.
@@ -204,8 +211,16 @@ impl Supervisor {
                     warn!("a second signal: all sessions were ended");
                     return Ok(());
                 }
+                match self.is_lame_duck() {
+                    true => self.drain(now)?,
+                    false => self.begin_end(now)?,
+                }
+            }
+            if self.is_lame_duck() && self.lame_duck_until.is_some_and(|until| now >= until) {
                 self.drain(now)?;
             }
+            // The error has been logged.
+            let _ = self.end_announcements(now);
             if self.drain_until.is_some_and(|until| now >= until) {
                 self.relay.kill()?;
                 warn!("the relay did not end in time and was ended");
@@ -223,7 +238,7 @@ impl Supervisor {
             self.notifier.handle_time(now, self.watch.still());
             self.look_at_memory(now)?;
             if events.reload && self.signals.take_reload() {
-                if self.is_draining() {
+                if self.is_draining() || self.is_lame_duck() {
                     warn!("no reload: the proxy is about to end");
                 } else {
                     // The error has been logged.
@@ -265,6 +280,8 @@ impl Supervisor {
         let next = [
             Some(self.watch.next()),
             self.drain_until,
+            self.lame_duck_until.filter(|_| self.is_lame_duck()),
+            self.drained.next(),
             self.windows.as_ref().map(|_| self.routes.next()),
             self.guard.as_ref().map(Guard::next),
             self.notifier.next(),
@@ -350,7 +367,7 @@ impl Supervisor {
         }
     }
 
-    fn drain(&mut self, now: Instant) -> Result<(), Error> {
+    pub(super) fn drain(&mut self, now: Instant) -> Result<(), Error> {
         let drain_timeout = self.configuration.relay.drain_timeout;
         if let Some(guard) = &mut self.guard {
             guard.stop_taking();

@@ -7,6 +7,7 @@
 mod commands;
 #[path = "../common/mod.rs"]
 mod common;
+mod draining;
 mod liveness;
 mod notifying;
 mod reloading;

@@ -69,6 +69,8 @@ struct Running {
     client: Client,
     since: Time,
     waiters: Vec<Waiter>,
+    /// The resolver has crashed since, and got the name once more.
+    is_repeated: bool,
 }
 
 #[derive(Debug, Default)]
@@ -123,6 +125,24 @@ impl Lookups {
             told.extend(waiters.map(|waiter| (waiter, addresses.clone())));
         }
         self.take_turns(now, &mut told);
+        told
+    }
+
+    /// The resolver has crashed, and may have lost what it was looking up: it gets each name once more. A
+    /// name that was there at two crashes is given up, because it may be their cause. Returns the receivers
+    /// of these answers.
+    pub fn ask_again(&mut self, now: Time) -> Vec<(Waiter, Option<Vec<IpAddr>>)> {
+        let mut told = Vec::new();
+        let mut given_up = Vec::new();
+        for (number, running) in &mut self.running {
+            match std::mem::replace(&mut running.is_repeated, true) {
+                false => self.outgoing.push((*number, running.name.clone())),
+                true => given_up.push(*number),
+            }
+        }
+        for number in given_up {
+            told.extend(self.answer(now, number, None));
+        }
         told
     }
 
@@ -185,6 +205,7 @@ impl Lookups {
             client,
             since: now,
             waiters: vec![waiter],
+            is_repeated: false,
         };
         self.running.insert(number, running);
     }
@@ -298,6 +319,27 @@ mod tests {
         assert_eq!(told, [(waiter(0), None), (waiter(1), None)]);
         // A failed look-up is not kept.
         assert_eq!(asked(&mut lookups, 6, 2, "one.example").len(), 1);
+    }
+
+    #[test]
+    fn after_a_crash_of_the_resolver_each_name_is_asked_once_more() {
+        let mut lookups = Lookups::default();
+        let first = asked(&mut lookups, 0, 1, "one.example")[0];
+        assert_eq!(lookups.ask_again(at(1)), []);
+        assert_eq!(lookups.take_outgoing(), [(first, "one.example".to_owned())]);
+        let second = asked(&mut lookups, 2, 2, "two.example")[0];
+        // The first name may be the reason for both crashes.
+        assert_eq!(lookups.ask_again(at(3)), [(waiter(0), None)]);
+        assert_eq!(
+            lookups.take_outgoing(),
+            [(second, "two.example".to_owned())]
+        );
+        let told = lookups.answer(at(4), second, Some(address(2)));
+        assert_eq!(told, [(waiter(2), Some(address(2)))]);
+        // Its request may have been read twice.
+        assert_eq!(lookups.answer(at(5), second, Some(address(2))), []);
+        assert_eq!(lookups.ask_again(at(6)), []);
+        assert!(lookups.take_outgoing().is_empty());
     }
 
     #[test]

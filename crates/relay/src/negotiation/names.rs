@@ -11,7 +11,7 @@ use midspan_units::Time;
 use rustix::net::SendFlags;
 
 use super::lookups::{Asked, Lookups, Waiter};
-use super::resolver::{self, Answer, Question};
+use super::resolver::{self, Answer, BEGUN_AGAIN, Question};
 use crate::control::Control;
 use crate::limits::Client;
 use crate::table::Key;
@@ -91,11 +91,15 @@ impl Names {
         }
     }
 
-    /// Passes an answer to all its receivers; returns the look-ups to send next.
+    /// Passes an answer to all its receivers; returns the look-ups to send next, or again if the resolver
+    /// has begun again.
     fn tell(&self, number: u64, addresses: Option<Vec<IpAddr>>) -> Vec<(u64, String)> {
         let (told, outgoing) = {
             let mut lookups = lock(&self.lookups);
-            let told = lookups.answer(self.time(), number, addresses);
+            let told = match number {
+                BEGUN_AGAIN => lookups.ask_again(self.time()),
+                number => lookups.answer(self.time(), number, addresses),
+            };
             (told, lookups.take_outgoing())
         };
         for ((thread, key), addresses) in told {

@@ -12,6 +12,10 @@ use serde::{Deserialize, Serialize};
 /// Longest message in bytes: 16 addresses, or a name of 253 bytes.
 const MESSAGE: usize = 4096;
 
+/// The number of an answer that belongs to no request: the resolver has crashed, and begins again. The
+/// requests that it had read are lost.
+pub const BEGUN_AGAIN: u64 = u64::MAX;
+
 /// A request to look up a name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Question {

@@ -23,8 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const MOST_TRIES: usize = 10;
 
 /// Both ends of a client's connection during the flood. If the server answers with SYN cookies and its
-/// queue is full, it forgets the ACK of the handshake; the client believes that it is connected. Then it
-/// tries again.
+/// queue is full, it forgets the ACK of the handshake, after which the client is connected and the server is
+/// not. Then the client tries again.
 fn connect_through(
     network: &Network,
     listener: &TcpListener,

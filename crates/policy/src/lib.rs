@@ -76,6 +76,7 @@ mod settings;
 pub mod shared_path;
 mod start;
 pub mod taken_flight;
+pub mod two_sided;
 
 pub use access::AccessLink;
 pub use acknowledgement::{

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use midspan_units::{BitRate, TimeSpan};
 
 #[cfg(feature = "lab")]
 use crate::lab_arguments::LabPackage;
@@ -70,7 +71,10 @@ pub enum Command {
     /// Midspan then intercepts the TCP connections that arrive at the interface, and sets itself up
     /// for each client (`policy = "auto"`). Without `--interface`, the command lists the interfaces
     /// of this machine. It never writes over a file.
-    #[command(after_help = "Example:  midspan init --interface eth1")]
+    #[command(
+        after_help = "Examples:\n  midspan init --interface eth1\n  midspan init --two-sided hub \
+                      --interface sat0 --rate-up \"2 Mbit/s\" --rate-down \"20 Mbit/s\""
+    )]
     Init(InitOptions),
     /// Test whether a configuration can run on this machine, and report what is missing
     ///
@@ -216,9 +220,43 @@ pub struct InitOptions {
     /// An interface where clients are; a name may end in `*`. May be repeated
     #[arg(short, long, value_name = "INTERFACE")]
     pub interface: Vec<String>,
+    /// Two proxies on one link.
+    #[command(flatten)]
+    pub link: TwoSidedOptions,
     /// File to write
     #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
     pub output: PathBuf,
+}
+
+/// Options of `midspan init` for one of two proxies at both ends of a bad link.
+#[derive(Debug, Args)]
+pub struct TwoSidedOptions {
+    /// The end of a bad link where this machine is; Midspan runs on both ends (docs/two-sided.md)
+    #[arg(long, value_name = "END")]
+    pub two_sided: Option<End>,
+    /// Rate of the link from the terminal to the hub; without rates, Midspan finds them out
+    #[arg(long, value_name = "RATE", requires_all = ["two_sided", "rate_down"])]
+    pub rate_up: Option<BitRate>,
+    /// Rate of the link from the hub to the terminal
+    #[arg(long, value_name = "RATE", requires_all = ["two_sided", "rate_up"])]
+    pub rate_down: Option<BitRate>,
+    /// Round trip of the link, together with its rates
+    #[arg(
+        long,
+        value_name = "TIME",
+        default_value = "600 ms",
+        requires = "rate_up"
+    )]
+    pub round_trip: TimeSpan,
+}
+
+/// An end of a bad link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum End {
+    /// Where the clients are.
+    Terminal,
+    /// Where the servers are.
+    Hub,
 }
 
 /// Options of `midspan check`.

@@ -57,6 +57,14 @@ const BUILT_IN: &[BuiltIn] = &[
         "GEO satellite access without loss: 20/2 Mbit/s, 560 ms"
     ),
     path!(
+        "two-sided-geo",
+        "GEO satellite, a proxy at both ends: 20/2 Mbit/s, 560 ms, 0.1 % loss"
+    ),
+    path!(
+        "two-sided-geo-clean",
+        "GEO satellite without loss, a proxy at both ends: 20/2 Mbit/s, 560 ms"
+    ),
+    path!(
         "leo",
         "LEO satellite access: 120/12 Mbit/s, 60 ms, a hand-over every 15 s"
     ),

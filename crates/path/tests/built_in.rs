@@ -29,10 +29,17 @@ fn every_built_in_path_is_good() {
         let path = path(name);
         assert_eq!(path.name, *name);
         assert_eq!(path.description, *description, "of {name}");
-        let gateway = path.find_node("gateway").unwrap();
+        let proxies = match name.starts_with("two-sided") {
+            true => vec!["terminal", "hub"],
+            false => vec!["gateway"],
+        };
+        let proxies = proxies
+            .into_iter()
+            .map(|name| path.find_node(name).unwrap());
+        let proxies: Vec<_> = proxies.collect();
         assert!(!path.flows.is_empty(), "{name} has no flow");
         for flow in &path.flows {
-            assert_eq!(path.proxies_of(flow), [gateway], "flow of {name}");
+            assert_eq!(path.proxies_of(flow), proxies, "flow of {name}");
             assert!(path.data_rate(flow).is_some(), "{name} has no bottleneck");
         }
         for (_, host) in path.hosts() {
@@ -68,7 +75,9 @@ fn the_descriptions_give_the_round_trip_of_the_links() {
         let path = path(built_in.name);
         let whole = path.round_trip_time(&path.flows[0]);
         match built_in.name {
-            "geo" | "geo-clean" => assert_eq!(named(&path), Some(milliseconds(560))),
+            "geo" | "geo-clean" | "two-sided-geo" | "two-sided-geo-clean" => {
+                assert_eq!(named(&path), Some(milliseconds(560)))
+            }
             "hasegawa" | "hasegawa-oversized" | "tam" => assert_eq!(whole, TimeSpan::ZERO),
             name => assert_eq!(named(&path), Some(whole), "{name}"),
         }

@@ -80,6 +80,7 @@ pub mod shared_path;
 mod start;
 pub mod suspects;
 pub mod taken_flight;
+pub mod two_sided;
 
 pub use access::AccessLink;
 pub use acknowledgement::{

@@ -1,5 +1,7 @@
 //! `midspan init`: writes a first configuration.
 
+mod two_sided;
+
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -44,7 +46,11 @@ pub fn init(options: &InitOptions) -> Outcome {
     for name in &options.interface {
         require(name, &interfaces)?;
     }
-    write_new(&options.output, &configuration(&options.interface))?;
+    let text = match options.link.two_sided {
+        Some(end) => two_sided::configuration(end, &options.link, &quoted(&options.interface)),
+        None => configuration(&options.interface),
+    };
+    write_new(&options.output, &text)?;
     printing::line(format_args!("wrote {}", options.output.display()));
     for name in &options.interface {
         if interfaces
@@ -72,7 +78,6 @@ pub fn init(options: &InitOptions) -> Outcome {
 
 /// The text of the file: the shortest configuration of a transparent gateway.
 fn configuration(interfaces: &[String]) -> String {
-    let names: Vec<String> = interfaces.iter().map(|name| format!("{name:?}")).collect();
     format!(
         "# Intercepts the TCP connections of clients behind these interfaces. Every key is in\n\
          # docs/configuration.md.\n\
@@ -81,8 +86,14 @@ fn configuration(interfaces: &[String]) -> String {
          mode = \"transparent\"\n\
          interfaces = [{}]\n\
          policy = \"auto\"\n",
-        names.join(", ")
+        quoted(interfaces)
     )
+}
+
+/// The names as entries of a list in TOML.
+fn quoted(interfaces: &[String]) -> String {
+    let names: Vec<String> = interfaces.iter().map(|name| format!("{name:?}")).collect();
+    names.join(", ")
 }
 
 /// Writes a file that does not exist yet, with its folder.

@@ -139,17 +139,16 @@ impl<O: Observer> Simulation<O> {
         };
         let known = control.known.entry(session.node).or_default();
         let (policy, request) = (&mut session.policy, &session.request);
-        let (start, window, opened) = match side {
+        let (start, window) = match side {
             Side::Client => {
                 let window = policy.window(now, request, windows, known);
                 let start = policy.start(now, request, window, known);
-                let window = window.map(|window| window.window);
-                (start.client, window, start.server.receive_window)
+                (start.client, window.map(|window| window.window))
             }
             Side::Server => {
                 let start = policy.server_start(now, request, windows, known);
                 let window = start.initial_window;
-                (start, window, None)
+                (start, window)
             }
         };
         let sends_ahead = policy.sends_ahead();
@@ -167,12 +166,6 @@ impl<O: Observer> Simulation<O> {
         }
         if sends_ahead {
             sender.read_windows_with(start.window_scale);
-        }
-        if let Some(opened) = opened {
-            let receiver = &mut self.receivers[*inbound as usize];
-            receiver.open_window(opened.bytes());
-            let window = receiver.window_edge();
-            self.senders[*inbound as usize].offer_first_window(window);
         }
         if let Some(flight) = start.first_flight {
             relay.spread(flight);
@@ -215,10 +208,6 @@ impl<O: Observer> Simulation<O> {
             if let Some(relay) = self.legs[answer].feeder {
                 let round_trip = self.senders[request].round_trip_time();
                 self.relays[relay as usize].1.set_round_trip(round_trip);
-            }
-            if self.legs[answer].onward.is_some() {
-                let round_trip = self.senders[request].round_trip_time();
-                self.receivers[answer].set_round_trip(round_trip);
             }
         }
     }

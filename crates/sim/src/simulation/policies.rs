@@ -33,10 +33,10 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 /// | `Refuse` | a sender to the proxy gets a reset |
 /// | `handshake` | both kinds |
 /// | `congestion_control` | cubic, reno (with SACK) or bbr; others are an error. While data flows, a change to one of these, but none from bbr |
-/// | [`window`](Policy::window), `initial_window`, `first_flight`, `receive_window` | for sessions whose policy [learns](midspan_policy::PolicyName::learns) |
+/// | [`window`](Policy::window), `initial_window`, `first_flight` | for sessions whose policy [learns](midspan_policy::PolicyName::learns) |
 /// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | for the outbound leg |
 /// | `receive_buffer` | for the inbound leg |
-/// | `connect_timeout`, `keepalive`, `user_timeout` | no effect |
+/// | `receive_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///
 /// If the proxy paces at the input of TCP, a pacing rate applies there.
 ///
@@ -272,7 +272,7 @@ fn request(id: FlowId, flow: &Flow) -> Request {
     }
 }
 
-/// The policies may choose BBR, and open receive windows, as since Linux 6.10.
+/// The policies may choose BBR. A receive window that they choose has no effect.
 const OFFERED: Offered = Offered {
     bbr: true,
     receive_window: server_windows::MOST,

@@ -94,19 +94,6 @@ impl Receiver {
         }
     }
 
-    /// Before anything has arrived: an autotuned window is this many bytes large from the first ACK on.
-    pub fn open_window(&mut self, bytes: u64) {
-        if self.next == 0 {
-            self.window.open(bytes);
-            self.edge = self.edge.max(self.window.initial());
-        }
-    }
-
-    /// The round trip, as another flow of the same connection has measured it.
-    pub fn set_round_trip(&mut self, round_trip: Option<TimeSpan>) {
-        self.round_trip = self.round_trip.or(round_trip);
-    }
-
     /// A segment of the sender arrives.
     #[inline]
     pub fn handle_segment(&mut self, now: Time, segment: &Data) {

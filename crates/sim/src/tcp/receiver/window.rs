@@ -88,13 +88,6 @@ impl Window {
         self.limit
     }
 
-    /// An autotuned window is this large from the first ACK on, as far as the buffer allows.
-    pub(super) fn open(&mut self, bytes: u64) {
-        if let Growth::Autotuned(_) = self.growth {
-            self.limit = self.limit.max(bytes.min(self.buffer));
-        }
-    }
-
     /// A SYN arrived.
     #[inline]
     pub(super) fn handle_open(&mut self, now: Time) {

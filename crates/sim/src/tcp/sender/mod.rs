@@ -211,14 +211,6 @@ impl Sender {
         }
     }
 
-    /// The receiver offers this window, in bytes, before it has received anything. This has an effect without
-    /// a handshake only: the other flow of the same connection has had it.
-    pub fn offer_first_window(&mut self, window: u64) {
-        if !self.configuration.handshake && self.highest == 0 {
-            self.learn_window(window);
-        }
-    }
-
     /// The initial window is of this many segments. Has an effect before anything is sent.
     pub fn start_with(&mut self, segments: u32) {
         if self.highest == 0 {

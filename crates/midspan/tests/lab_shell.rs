@@ -65,15 +65,24 @@ fn runs(argument: &str) -> bool {
     })
 }
 
-fn ends(argument: &str) -> bool {
+/// Waits until a process runs with this argument, or until none does.
+fn becomes(argument: &str, running: bool) -> bool {
     let start = Instant::now();
-    while runs(argument) {
+    while runs(argument) != running {
         if start.elapsed() > Duration::from_secs(30) {
             return false;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     true
+}
+
+fn begins(argument: &str) -> bool {
+    becomes(argument, true)
+}
+
+fn ends(argument: &str) -> bool {
+    becomes(argument, false)
 }
 
 /// An argument of `sleep` that no other process has.
@@ -146,7 +155,8 @@ fn everything_ends_with_a_killed_midspan() {
     let mut output = BufReader::new(midspan.stdout.take().unwrap());
     output.read_line(&mut line).unwrap();
     assert_eq!(line, "begun\n");
-    assert!(runs(&mark));
+    // The process in the background begins `sleep` some time after the shell has printed its line.
+    assert!(begins(&mark));
     midspan.kill().unwrap();
     midspan.wait().unwrap();
     assert!(ends(&mark));

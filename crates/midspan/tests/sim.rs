@@ -92,18 +92,14 @@ fn a_page_has_figures_all_runs_and_where_they_come_from() {
         assert!(html.contains(&format!("aria-label=\"{title}\"")), "{title}");
     }
     // Small multiples: a chart for each value of the second key.
-    for chart in [
-        "completion time by link.line.loss",
-        "link.line.delay = 20 ms",
-    ] {
-        assert!(html.contains(chart), "{chart}");
-    }
+    let has_chart = |html: &str| html.lines().any(|line| line == "link.line.delay = 20 ms");
+    assert!(html.contains("completion time by link.line.loss") && has_chart(&html));
     // A key whose values are no numbers has no axis.
     let html = page(&[
         "host.server.congestion_control=reno,cubic",
         "link.line.delay=10 ms,20 ms",
     ]);
-    assert!(!html.contains("link.line.delay = 20 ms"));
+    assert!(!has_chart(&html));
     let html = page(&[]);
     assert!(html.contains("share of the repetitions"));
     for fact in [

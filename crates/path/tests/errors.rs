@@ -333,7 +333,7 @@ fn an_unknown_path_names_the_nearest_and_lists_the_rest() {
     assert!(
         message.starts_with(
             "no built-in path and no file is called \"geo-claen\" (did you mean `geo-clean`?); \
-             built in are geo, geo-clean, leo, "
+             built in are geo, geo-clean, two-sided-geo, two-sided-geo-clean, leo, "
         ),
         "{message}"
     );

@@ -22,14 +22,16 @@ fn every_built_in_path_has_a_plan() {
         );
         let mut proxies = plan.proxies();
         proxies.sort_unstable();
-        match path.name.starts_with("two-sided") {
-            true => assert_eq!(proxies, ["hub", "terminal"], "{}", path.name),
-            false => assert_eq!(proxies, ["gateway"], "{}", path.name),
-        }
+        // The hub of a two-sided path is paced at 0.95 of the rate of its link.
+        let (expected, least): (&[&str], f64) = match path.name.starts_with("two-sided") {
+            true => (&["hub", "terminal"], 0.94),
+            false => (&["gateway"], 0.98),
+        };
+        assert_eq!(proxies, expected, "{}", path.name);
         for data_path in &plan.data_paths {
             let (direct, split) = (&data_path.direct, data_path.split.as_ref().unwrap());
             assert!(
-                split.throughput() > direct.throughput() * 0.98,
+                split.throughput() > direct.throughput() * least,
                 "{}",
                 path.name
             );

@@ -93,7 +93,7 @@ fn range(from: &str, rest: &str) -> Option<Vec<String>> {
         let value = match index {
             0 => from,
             _ if index == count - 1 => to,
-            _ if log => from * (to / from).powf(share),
+            _ if log => from * libm::pow(to / from, share),
             _ => from + (to - from) * share,
         };
         // Nine digits: values between the two ends should be readable rather than exact.

@@ -242,8 +242,8 @@ mod tests {
             let q = |w: f64| {
                 let good: f64 = 1.0 - loss;
                 let cubed = good.powi(3);
-                let rest = 1.0 - good.powf(w - 3.0);
-                ((1.0 - cubed) * (1.0 + cubed * rest) / (1.0 - good.powf(w))).min(1.0)
+                let rest = 1.0 - libm::pow(good, w - 3.0);
+                ((1.0 - cubed) * (1.0 + cubed * rest) / (1.0 - libm::pow(good, w))).min(1.0)
             };
             let g = 1.0
                 + loss

@@ -85,7 +85,7 @@ impl Drawn {
 }
 
 fn log_uniform(low: f64, high: f64) -> impl Strategy<Value = u64> {
-    (low.ln()..high.ln()).prop_map(|value| value.exp() as u64)
+    (libm::log(low)..libm::log(high)).prop_map(|value| libm::exp(value) as u64)
 }
 
 fn any_link() -> impl Strategy<Value = Link> {

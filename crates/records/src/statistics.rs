@@ -32,10 +32,17 @@ pub fn mean(values: &[f64]) -> Option<Mean> {
     let n = values.len() as f64;
     let value = values.iter().sum::<f64>() / n;
     let squares: f64 = values.iter().map(|one| (one - value).powi(2)).sum();
-    let half_width = StudentsT::new(0.0, 1.0, n - 1.0)
-        .ok()
-        .map(|student| student.inverse_cdf(0.975) * (squares / (n - 1.0) / n).sqrt());
+    let half_width = student(n - 1.0).map(|t| t * (squares / (n - 1.0) / n).sqrt());
     Some(Mean { value, half_width })
+}
+
+/// The 0.975 quantile of Student's distribution with so many degrees of freedom; `None` below one degree.
+///
+/// It is computed with logarithms of the C library, whose last digits depend on the processor. Eight decimals
+/// are the same everywhere, and more than an interval needs.
+fn student(degrees: f64) -> Option<f64> {
+    let distribution = StudentsT::new(0.0, 1.0, degrees).ok()?;
+    Some((distribution.inverse_cdf(0.975) * 1e8).round() / 1e8)
 }
 
 /// The `fraction` quantile (0 to 1) of `values`, interpolated between neighbours; `None` if there

@@ -61,7 +61,7 @@ fn digits(value: f64) -> String {
     let before_point = if value == 0.0 {
         1
     } else {
-        value.abs().log10().floor() as i32 + 1
+        libm::log10(value.abs()).floor() as i32 + 1
     };
     let decimals = usize::try_from(DIGITS - before_point).unwrap_or(0);
     let text = format!("{value:.decimals$}");

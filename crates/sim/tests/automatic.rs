@@ -91,7 +91,7 @@ fn logarithms(path: &Path, seeds: u64) -> Vec<f64> {
     for seed in 1..=seeds {
         path.seed = seed;
         for (sum, time) in sums.iter_mut().zip(seconds(&path)) {
-            *sum += time.ln() / seeds as f64;
+            *sum += libm::log(time) / seeds as f64;
         }
     }
     let flows = path.flows.iter().zip(sums).filter(|(flow, _)| {
@@ -130,7 +130,9 @@ fn ratios(name: &str, seeds: u64) -> Vec<f64> {
     });
     let itself = logarithms(&itself, seeds);
     let ratios = itself.into_iter().zip(best);
-    ratios.map(|(itself, best)| (itself - best).exp()).collect()
+    ratios
+        .map(|(itself, best)| libm::exp(itself - best))
+        .collect()
 }
 
 fn check(names: impl Iterator<Item = &'static str>, seeds: u64) {

@@ -196,7 +196,7 @@ fn mean_ratio(loss: &str, size: &str, seeds: u64) -> [f64; 2] {
         let with = cold_and_learned(ON, loss, seed, size);
         let without = cold_and_learned(OFF, loss, seed, size);
         for (sum, (with, without)) in sums.iter_mut().zip(with.into_iter().zip(without)) {
-            *sum += (with / without).ln() / seeds as f64;
+            *sum += libm::log(with / without) / seeds as f64;
         }
     }
     sums.map(f64::exp)

@@ -211,7 +211,7 @@ impl Counts {
     /// The Hurst parameter by the variance-time plot, from 1 s to 40 s: variance falls with
     /// block^(2H − 2).
     fn hurst(&self) -> f64 {
-        1.0 + (self.variance(400) / self.variance(10)).ln() / 40_f64.ln() / 2.0
+        1.0 + libm::log(self.variance(400) / self.variance(10)) / libm::log(40.0) / 2.0
     }
 }
 

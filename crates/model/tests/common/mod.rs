@@ -30,7 +30,7 @@ pub fn config(cases: u32) -> ProptestConfig {
 
 /// A number between `low` and `high`, with a uniform logarithm.
 pub fn log_uniform(low: f64, high: f64) -> impl Strategy<Value = f64> {
-    (low.ln()..high.ln()).prop_map(f64::exp)
+    (libm::log(low)..libm::log(high)).prop_map(libm::exp)
 }
 
 pub fn any_response() -> impl Strategy<Value = Response> {

@@ -60,7 +60,7 @@ fn received(size: f64, first_byte: f64, completion: f64) -> Vec<(f64, f64)> {
         .map(|step| {
             let time = completion * f64::from(step) / 200.0;
             let elapsed = (time - first_byte).max(0.0);
-            let share = (elapsed / (completion - first_byte)).powf(1.5);
+            let share = libm::pow(elapsed / (completion - first_byte), 1.5);
             (time, size * share)
         })
         .collect()

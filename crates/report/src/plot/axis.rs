@@ -100,15 +100,15 @@ impl Range {
             return None;
         }
         // Room below the smallest value: a bar of zero length would look like zero.
-        let (first, last) = ((least / 1.5).log10().floor(), most.log10().ceil());
-        let (low, high) = (10_f64.powf(first), 10_f64.powf(last));
+        let (first, last) = (libm::log10(least / 1.5).floor(), libm::log10(most).ceil());
+        let (low, high) = (libm::pow(10.0, first), libm::pow(10.0, last));
         let decades = (last - first).max(1.0);
         let stride = (decades / 8.0).ceil();
         let ticks = (0..=8_u32)
             .map(|index| f64::from(index) * stride)
             .take_while(|decade| *decade <= decades)
             .map(|decade| {
-                let value = 10_f64.powf(first + decade);
+                let value = libm::pow(10.0, first + decade);
                 Tick {
                     at: decade / decades,
                     label: crate::units::format(value, &axis.unit),
@@ -129,8 +129,8 @@ impl Range {
     pub fn place(&self, value: f64) -> f64 {
         let value = value.clamp(-FURTHEST, FURTHEST);
         let place = if self.logarithmic {
-            let (low, high) = (self.low.log10(), self.high.log10());
-            (value.max(self.low).log10() - low) / (high - low)
+            let (low, high) = (libm::log10(self.low), libm::log10(self.high));
+            (libm::log10(value.max(self.low)) - low) / (high - low)
         } else {
             (value - self.low) / (self.high - self.low)
         };
@@ -187,7 +187,7 @@ fn widened(least: f64, most: f64) -> (f64, f64) {
 
 /// The smallest of 1, 2, 5 × 10ⁿ that is at least `step`.
 fn nice_step(step: f64) -> f64 {
-    let power = 10_f64.powf(step.log10().floor());
+    let power = libm::pow(10.0, libm::log10(step).floor());
     let nice = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
         .map(|factor| factor * power)
@@ -200,7 +200,7 @@ fn nice_step(step: f64) -> f64 {
 
 /// The number of decimals that the multiples of `step` need.
 fn decimals_of(step: f64) -> usize {
-    let decimals = -(step.abs().log10() + 1e-9).floor();
+    let decimals = -(libm::log10(step.abs()) + 1e-9).floor();
     (0..9_usize)
         .zip(0_u32..)
         .find(|(_, count)| f64::from(*count) >= decimals)

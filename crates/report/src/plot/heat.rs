@@ -95,7 +95,7 @@ impl Shades {
     fn step(&self, value: f64) -> Option<usize> {
         let count = palette::SHADES.len();
         let place = if self.is_logarithmic {
-            (value / self.least).ln() / (self.most / self.least).ln()
+            libm::log(value / self.least) / libm::log(self.most / self.least)
         } else {
             (value - self.least) / (self.most - self.least)
         };

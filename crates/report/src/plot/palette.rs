@@ -95,7 +95,7 @@ mod tests {
             if share <= 0.04045 {
                 share / 12.92
             } else {
-                ((share + 0.055) / 1.055).powf(2.4)
+                libm::pow((share + 0.055) / 1.055, 2.4)
             }
         };
         let luminance = |(red, green, blue): Rgb| {

@@ -88,7 +88,12 @@ fn border(points: &[Point], wan: &[Option<Measured>], lan2: f64, paper: f64) -> 
     let over: Vec<(f64, f64)> = points
         .iter()
         .zip(wan)
-        .filter_map(|(point, wan)| Some((point.loss.ln(), (wan.as_ref()?.mean() / lan2).ln())))
+        .filter_map(|(point, wan)| {
+            Some((
+                libm::log(point.loss),
+                libm::log(wan.as_ref()?.mean() / lan2),
+            ))
+        })
         .collect();
     // If the WAN is slower at the first point already, that point's loss.
     let first = over.first().map_or(0.0, |(loss, _)| *loss);
@@ -99,7 +104,7 @@ fn border(points: &[Point], wan: &[Option<Measured>], lan2: f64, paper: f64) -> 
             let share = pair[0].1 / (pair[0].1 - pair[1].1);
             pair[0].0 + share * (pair[1].0 - pair[0].0)
         });
-    let value = crossing.exp();
+    let value = libm::exp(crossing);
     let case = format!("WAN {} ms", points[0].delay);
     let within = value <= paper * POWER_OF_TEN && value >= paper / POWER_OF_TEN;
     let mut record = simulated(

@@ -194,7 +194,7 @@ impl RealPath {
         } = self.known;
         // Mean windows of Reno and of CUBIC (RFC 9438, §5.1) at this loss.
         let reno = 1.22 / loss.sqrt();
-        let cubic = 1.054 * (round_trip / loss).powf(0.75);
+        let cubic = 1.054 * libm::pow(round_trip / loss, 0.75);
         self.seconds_at(transfer, reno.max(cubic) * PACKET / round_trip)
     }
 
@@ -213,7 +213,7 @@ impl RealPath {
         let bits = 8.0 * number(bytes);
         let rate = (rate * 1e6).min(most);
         let flight = bits.min(rate * round_trip) / (FIRST_FLIGHT * PACKET);
-        let round_trips = 2.0 + flight.log2().max(0.0) + f64::from(waves);
+        let round_trips = 2.0 + libm::log2(flight).max(0.0) + f64::from(waves);
         round_trips * round_trip + bits / (0.95 * rate)
     }
 }

@@ -10,7 +10,7 @@ use crate::programs::{Programs, TestProgram};
 use crate::scenario::Scenario;
 
 /// The longest time of one job. Emulated processors are about 15 times slower than real ones.
-const LIMIT: Duration = Duration::from_secs(35 * 60);
+pub const LIMIT: Duration = Duration::from_secs(35 * 60);
 /// Before that, the harness of kernel tests ends a test by itself, and shows what it printed.
 const LIMIT_OF_TEST_SECONDS: u64 = 30 * 60;
 /// The start of the names of scenarios.
@@ -56,7 +56,15 @@ pub struct Row {
     pub findings: Vec<(String, String)>,
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    /// The program and the name of a test that has a process of its own.
+    pub const fn test(&self) -> Option<(&'a TestProgram, &'a str)> {
+        match self {
+            Self::Test(program, Some(test)) => Some((program, test)),
+            _ => None,
+        }
+    }
+
     /// The name, such as "midspan-proxy transparent passing::addresses_are_kept".
     pub fn name(&self) -> String {
         match self {
@@ -142,7 +150,7 @@ impl Job<'_> {
 }
 
 /// Runs tests of a program as cargo does, in the folder of its package.
-fn command(program: &TestProgram, test: Option<&str>) -> String {
+pub fn command(program: &TestProgram, test: Option<&str>) -> String {
     let exact = test.map_or(String::new(), |test| format!("--exact '{test}'"));
     format!(
         "cd '{}' && MIDSPAN_TEST_TRIES=2 MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} '{}' {exact}",
@@ -152,7 +160,7 @@ fn command(program: &TestProgram, test: Option<&str>) -> String {
 }
 
 /// The outcome by exit status and output, the lines to keep, and the findings.
-fn judge(done: &Done) -> (Outcome, Vec<String>, Vec<(String, String)>) {
+pub fn judge(done: &Done) -> (Outcome, Vec<String>, Vec<(String, String)>) {
     let lines = || done.printed.lines();
     let findings = lines()
         .filter_map(|line| line.strip_prefix(FINDING)?.split_once(": "))

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use crate::error::{Error, output};
 use crate::image::Image;
+use crate::programs::Programs;
 
 /// What a machine may take from its start to its first command. Alone on its host it takes a minute or
 /// two.
@@ -39,6 +40,17 @@ pub struct Parts<'a> {
     pub programs: Option<(&'a Path, &'a Path)>,
     /// Further arguments of the kernel.
     pub kernel_arguments: &'a str,
+}
+
+impl<'a> Parts<'a> {
+    /// A machine with the disk of the programs.
+    pub fn of(image: &'a Image, programs: &'a Programs) -> Self {
+        Self {
+            image,
+            programs: Some((programs.disk.as_path(), programs.workspace.as_path())),
+            kernel_arguments: "",
+        }
+    }
 }
 
 /// A running machine. It ends, as without power, when this value is dropped.

@@ -1,6 +1,7 @@
 //! `machines`: runs the tests of the kernel, and scenarios with systemd, on Debian's releases in
 //! emulated machines.
 
+mod batch;
 mod error;
 mod image;
 mod job;
@@ -9,6 +10,7 @@ mod programs;
 mod release;
 mod report;
 mod scenario;
+mod work;
 
 use std::fs;
 use std::io::Write as _;
@@ -17,15 +19,16 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use midspan_records::{RunKey, RunKind, Store};
+use midspan_records::{RunKind, Store};
 use wildmatch::WildMatch;
 
 use error::Error;
 use image::Image;
-use job::{Job, Outcome, Row, SCENARIO};
+use job::{Job, SCENARIO};
 use machine::{LIMIT_OF_START, Machine, Parts};
 use programs::Programs;
 use release::Release;
+use work::{Limits, Work};
 
 /// Exit status if something failed.
 const FAILED: u8 = 3;
@@ -104,44 +107,24 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     if !programs.has_packages && jobs.iter().any(|job| matches!(job, Job::Scenario(_))) {
         return Err(Error::NoPackages);
     }
-    let mut store: Store<Row> = Store::open(&folder.join("results"), RUNS)?;
-    let mut results = report::Results::default();
-    let limit = Duration::from_secs(arguments.minutes.saturating_mul(60));
-    for &release in &arguments.releases {
-        let image = Image::get(release, &folder, &mut report)?;
-        let parts = Parts {
-            image: &image,
-            programs: Some((programs.disk.as_path(), programs.workspace.as_path())),
-            kernel_arguments: "",
-        };
-        if let Some(command) = &arguments.command {
-            print_command(&parts, command)?;
-            continue;
+    let images = arguments
+        .releases
+        .iter()
+        .map(|&release| Image::get(release, &folder, &mut report))
+        .collect::<Result<Vec<Image>, Error>>()?;
+    if let Some(command) = &arguments.command {
+        for image in &images {
+            print_command(&Parts::of(image, &programs), command)?;
         }
-        let mut machine = None;
-        for job in &jobs {
-            let key = key(&image, &programs, job);
-            let stored = store.get(&key).cloned();
-            let is_wanted = stored
-                .as_ref()
-                .is_none_or(|row| arguments.again && row.outcome == Outcome::Failed);
-            let left = limit.saturating_sub(start.elapsed());
-            let row = if is_wanted && !arguments.list && !left.is_zero() {
-                let row = job.run(&mut machine, &parts, &programs, left)?;
-                if let Some(row) = &row {
-                    store.put(&key, row.clone())?;
-                    say(&report::line(release, &job.name(), row));
-                }
-                row.or(stored)
-            } else {
-                stored
-            };
-            results.add(release, job.name(), row);
-        }
-    }
-    if arguments.command.is_some() {
         return Ok(ExitCode::SUCCESS);
     }
+    let limits = Limits {
+        lists_only: arguments.list,
+        repeats_failed: arguments.again,
+        until: start + Duration::from_secs(arguments.minutes.saturating_mul(60)),
+    };
+    let store = Store::open(&folder.join("results"), RUNS)?;
+    let results = Work::new(&programs, &jobs, store, limits).all(&images)?;
     let mut standard_output = std::io::stdout();
     let text = results.text(arguments.list);
     let _ = standard_output.write_all(text.as_bytes());
@@ -200,13 +183,4 @@ impl Arguments {
             })
             .collect()
     }
-}
-
-/// A result belongs to a job, to the state of all files that the job uses, and to an image.
-fn key(image: &Image, programs: &Programs, job: &Job<'_>) -> RunKey {
-    RunKey::new()
-        .with("release", image.release.name())
-        .with("image", &image.recipe)
-        .with("state", job.state(programs))
-        .with("job", job.name())
 }

@@ -50,8 +50,9 @@ fn codename(system: &str) -> Option<String> {
     Some(value.trim_matches('"').to_owned())
 }
 
-/// One line for each suite of Debian's release `own` in a file of sources in one of apt's two
-/// formats, with the name of the release `wanted`.
+/// Converts a file with apt's package sources, in either of apt's two formats, to lines of `sources.list`.
+/// There is one line for each mirror address and each suite of Debian's release `own`. Each line has the name
+/// of the release `wanted` in place of `own`, and the component `main`.
 fn sources(text: &str, own: &str, wanted: &str) -> Vec<String> {
     let line = |address: &str, suite: &str| {
         let renamed = suite.replacen(own, wanted, 1);

@@ -87,12 +87,13 @@ pub struct Network {
 }
 
 impl Network {
-    /// Builds the network, for the kernel's stack or another, with `rate` from the gateway to the
-    /// access router. The opposite direction has no rate limit, so the link does not change the
-    /// spacing of ACKs.
+    /// Builds the network. With `kernel`, the client is a network namespace with the kernel's TCP stack;
+    /// otherwise it is a TUN device for the stack of a program. The link has `rate` from the gateway to the
+    /// access router. The opposite direction has no rate limit, so the link does not change the spacing of
+    /// ACKs.
     ///
     /// # Errors
-    /// The process may not make namespaces, or `/dev/net/tun` is missing.
+    /// The process may not make namespaces, or `/dev/net/tun` is missing and `kernel` is false.
     pub fn build(kernel: bool, rate: BitRate) -> Result<Self, Failure> {
         let [access, gateway, server] =
             ["access", "gateway", "server"].map(|name| Node::router(name).make());

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 
 use ppp::{PartialResult, v1, v2};
 
-/// Longest header that is read. Version 1 needs 107 bytes; version 2 usually needs far less
-/// than this limit, but has room for extensions.
+/// Longest header that is read. Version 1 needs at most 107 bytes. Version 2 usually needs far less than this
+/// limit; the rest is room for extensions.
 pub const LONGEST: usize = 4096;
 /// Longest header of version 1, including its line end.
 const LONGEST_TEXT: usize = 107;

@@ -220,11 +220,12 @@ fn remove(table: &str) -> io::Result<()> {
     })
 }
 
-/// Removes Midspan's tables whose process no longer runs, and the tables of the interface `own`,
-/// which this process has claimed. Returns the number of removed tables.
+/// Removes the tables of ACK thinning that processes have left: those of interfaces that no running process
+/// has claimed, and old ones of the interface `own`, which this process itself has claimed. Returns the number
+/// of removed tables.
 ///
 /// # Errors
-/// A table cannot be removed.
+/// The claims in this network namespace cannot be read, or a table cannot be removed.
 pub(crate) fn remove_leftovers(own: &str) -> Result<usize, RulesError> {
     let running = claim::taken(Kind::Thinning).map_err(RulesError::Claim)?;
     // Without the program `nft`, the tables of other interfaces cannot be listed. The tables of

@@ -67,8 +67,8 @@ pub(crate) fn taken(kind: Kind) -> io::Result<Vec<String>> {
     beginning_with(kind.beginning())
 }
 
-/// The process that has claimed a name of this kind; `None` if no process has it, or the file
-/// cannot be read.
+/// The number of the process that has claimed `name` of this kind. `None` if no process has claimed it, or if
+/// this number cannot be read from the claim's file.
 #[must_use]
 pub(crate) fn holder(kind: Kind, name: &str) -> Option<u32> {
     holder_of(&format!("{}{name}", kind.beginning()))

@@ -7,8 +7,8 @@ use midspan_layering::circles::circles;
 use midspan_layering::load::load;
 use proptest::prelude::*;
 
-/// A tree of modules: number `n` is the child of a module with a smaller number, 0 is the root.
-/// Every module defines a struct with its number and re-exports those of its children.
+/// A tree of modules. The root has number 0. Each other module `n` is the child of a module with a smaller
+/// number. Every module defines a struct with its number and re-exports everything public of its children.
 #[derive(Debug, Clone)]
 struct Modules {
     /// For each module but the root, its parent.

@@ -9,10 +9,10 @@ use crate::work::{self, Moment};
 
 /// A transmitter and the queue before it.
 ///
-/// A packet that finds the transmitter idle is sent at once; any other waits in the queue. A packet
-/// of n bytes takes 8·(n + overhead)/rate to send, and the next one starts when it ends. If the
-/// rate changes during a transmission, the bits that were sent stay sent, and the others are sent
-/// at the new rate.
+/// A packet that finds the transmitter idle is sent at once. Any other packet goes to the queue, which may drop
+/// packets. A packet of n bytes takes 8·(n + overhead)/rate to send. The next packet starts when the last bit
+/// of this packet has left. If the rate changes during a transmission, the bits that were sent stay sent, and
+/// the others are sent at the new rate.
 #[derive(Debug, Clone)]
 pub struct Transmitter<P, Q = DropTail<P>> {
     queue: Q,

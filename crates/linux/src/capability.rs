@@ -106,7 +106,8 @@ pub fn become_user(id: u32, group: u32) -> Result<(), CapabilityError> {
     caps::set(None, CapSet::Effective, &permitted).map_err(failed("keep capabilities"))
 }
 
-/// From now on, no program that this process runs gains privileges (`PR_SET_NO_NEW_PRIVS`).
+/// From now on, no program that the calling thread runs gains privileges (`PR_SET_NO_NEW_PRIVS`). The same
+/// holds for the threads and processes that this thread starts later.
 ///
 /// # Errors
 /// Those of `prctl(2)`.

@@ -191,8 +191,9 @@ fn routes(
     list(socket, routes, |content| local_route_in(family, content))
 }
 
-/// The prefix in a message of a list of routes of a family, if it ends at this machine. The outer
-/// `None` is for a message that cannot be understood.
+/// Reads one message of the kernel's list of routes of `family`. Returns the destination prefix of the route if
+/// packets to this prefix end at this machine, and `Some(None)` for any other route. Returns `None` if the
+/// message cannot be parsed.
 pub(crate) fn local_route_in(family: AddressFamily, content: &[u8]) -> Option<Option<OwnPrefix>> {
     // struct rtmsg: family, lengths of destination and source, type of service, table,
     // protocol, scope, type, flags.

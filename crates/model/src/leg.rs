@@ -178,8 +178,8 @@ impl Leg {
         (round_trip > 0.0).then(|| PacketRate::from_f64(packets / round_trip))
     }
 
-    /// The rate of data packets whose ACKs fill the return direction; `None` if its rate is not
-    /// given.
+    /// The rate of data packets at which the ACKs of these packets just fill the return direction; `None` if
+    /// the rate of the return direction is not given.
     fn acknowledged(&self) -> Option<PacketRate> {
         let acks = self.section.return_rate()? / 8.0 / f64::from(self.transport.ack_size.max(1));
         let per_ack = f64::from(self.transport.packets_per_ack.get());

@@ -248,10 +248,10 @@ impl DataPath {
         self.legs(&[])
     }
 
-    /// The legs with `proxies`, whose positions must rise.
+    /// The legs into which `proxies` divide the path. The proxies are in the order of their positions.
     ///
     /// # Errors
-    /// A position is no node between the two hosts, or the positions do not rise.
+    /// The position of a proxy is not between the two hosts, or is not after that of the proxy before.
     pub fn legs(&self, proxies: &[ProxyOnPath]) -> Result<Vec<ChainedLeg>, PlanError> {
         let positions: Vec<usize> = proxies.iter().map(|proxy| proxy.position).collect();
         self.hops.split(&positions)?;

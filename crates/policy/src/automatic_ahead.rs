@@ -374,8 +374,9 @@ impl AutomaticAhead {
             AheadState::Watching => self.allowance,
             // ACKs that come later do not lower it.
             AheadState::Ahead => self.allowance.max(self.target(acknowledged)),
-            // Data that leaves after the lost segment has been sent again arrives behind it: then the
-            // window has moved on by its length.
+            // The lost segment is sent again first, so data that is sent afterwards arrives after it. By then
+            // the client can read the whole first window, and its window has moved on by a full length. So
+            // the client has room for twice its window.
             AheadState::TakenBack if self.takes_data() => least.saturating_mul(2).min(MOST.bytes()),
             AheadState::TakenBack => 0,
         };

@@ -25,8 +25,8 @@ const REMEMBERED: u8 = 32;
 const LEAST: u64 = 128 << 10;
 /// Highest limit, in bytes; the memory budget bounds it separately.
 const MOST: u64 = 64 << 20;
-/// If a send buffer needs more bytes of data than this, the kernel's own growth does not suffice
-/// (`tcp_wmem`: 4 MiB with its overhead).
+/// The kernel's own growth of a send buffer suffices for at most this many bytes of data. Its limit is usually
+/// 4 MiB (`tcp_wmem`), and the kernel's overhead for the data takes about half of that.
 const GROWN_BY_KERNEL: u64 = 2 << 20;
 /// Changes of at most 1/`NOTABLE` are not worth a system call.
 const NOTABLE: u64 = 4;

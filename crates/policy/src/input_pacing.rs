@@ -177,8 +177,8 @@ mod tests {
         let later = Time::ZERO + TimeSpan::from_seconds(1);
         assert_eq!(pacing.poll_chunk(later, 1000), Some(1000));
         assert_eq!(pacing.poll_timeout(), None);
-        // The gap starts when the chunk was issued, not when it could have been: there is no burst
-        // that makes up for lost time.
+        // The chunk was issued late. The gap before the next chunk still has its full length from then on: no
+        // burst makes up for the delay.
         pacing.handle_read(5000);
         let gap = TimeSpan::from_nanoseconds(1_040_000);
         assert_eq!(pacing.poll_timeout(), Some(later + gap));

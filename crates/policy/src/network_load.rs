@@ -28,9 +28,10 @@ const SESSIONS: usize = 64;
 /// ahead: as much as any connection may send at once (RFC 6928), such as keepalives and short answers.
 const LITTLE: u64 = LEAST_WINDOW as u64 * SEGMENT as u64;
 
-/// The data in flight of the sessions of networks of clients.
+/// The bytes that sessions have in flight, grouped by the network of the client.
 ///
-/// Call [`note`](Self::note) at each reading of a session, and [`forget`](Self::forget) at its end.
+/// Call [`note`](Self::note) whenever the state of a session is read, and [`forget`](Self::forget) when the
+/// session ends.
 #[derive(Debug, Clone)]
 pub struct NetworkLoads {
     /// For each session, its bytes in flight and the time until which this reading counts.

@@ -1,18 +1,24 @@
-//! The pacing rate of a leg: the rate of the leg that brings the data (Shikama §3).
+//! The pacing rate of a leg. It follows the rate of the other leg, which brings the data (Shikama §3).
 //!
-//! The paper paces at the rate of the wireless section and leaves better estimates for further
-//! study. Midspan measures: it takes the largest rate at which in-order data arrived recently. If
-//! the sender fills the inbound path, that is the rate of this path, because after each stall the
-//! data that accumulated behind a loss becomes in-order data at least at the rate of the path.
+//! The paper paces at the rate of the wireless section and leaves better estimates for further study. Midspan
+//! measures: it takes the largest rate at which in-order data arrived recently. A loss delays this data, but
+//! the data behind the lost segment then becomes in-order data at least at the rate of the inbound path. So
+//! the largest rate is not below the rate of the inbound path, if the sender fills this path.
 //!
-//! When a retransmission fills a hole, many segments that arrived one by one become in-order data
-//! at once. While the inbound leg fills its path, a window of the measurement therefore counts for
-//! at most the bytes that arrived in it, in order or not.
+//! The largest rate can be too high: when a retransmission fills a hole, many segments that arrived one by
+//! one become in-order data at once. So while the inbound leg fills its path, a window of the measurement
+//! counts at most as many bytes as arrived in this window, in order or not.
 //!
-//! An estimate that is too high costs nothing (chunks still do not leave as one burst); one that is
-//! too low costs throughput. So the pacing rate stays a quarter (`GAIN`) above the measured rate,
-//! nothing is paced until the measured rate has stopped growing (`GROWN`), and a rate that holds
-//! data back for `ESCAPE` windows in a row is given up.
+//! A pacing rate that is too high costs little, because chunks still do not leave as one burst. A pacing rate
+//! that is too low costs throughput. Four rules follow from this:
+//!
+//! - The pacing rate is a quarter (`GAIN`) above the measured rate.
+//! - Nothing is paced until the measured rate has stopped growing (`GROWN`, `STEADY`).
+//! - If pacing holds data back for `BINDING` windows in a row, the pacing rate is doubled.
+//! - If pacing holds data back for `ESCAPE` windows in a row, pacing stops until the rate is measured again.
+//!
+//! With [`Pacing::Auto`], the delivery rate of the outbound leg is a further bound. It applies while that leg
+//! has a queue after its slow start, and for `CALM` windows after a loss with a queue.
 
 use std::num::NonZero;
 

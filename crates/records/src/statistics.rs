@@ -36,7 +36,7 @@ pub fn mean(values: &[f64]) -> Option<Mean> {
     Some(Mean { value, half_width })
 }
 
-/// The 0.975 quantile of Student's distribution with so many degrees of freedom; `None` below one degree.
+/// The 0.975 quantile of Student's distribution with this many degrees of freedom; `None` below one degree.
 ///
 /// It is computed with logarithms of the C library, whose last digits depend on the processor. Eight decimals
 /// are the same everywhere, and more than an interval needs.

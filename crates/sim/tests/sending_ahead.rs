@@ -13,8 +13,9 @@ type Download<'a> = (&'a str, &'a str, u64);
 /// Time between two downloads of which one follows the other, in milliseconds.
 const LATER: u64 = 60_000;
 
-/// A satellite link of 20/2 Mbit/s and 560 ms, as in the path file `geo-clean`, and downloads of one
-/// client, one after the other.
+/// A satellite link of 20/2 Mbit/s with this one-way `delay` and this `loss`, and downloads of one client. With
+/// "280 ms" and "0", the link is that of the path file `geo-clean`. Each download begins a minute after the
+/// one before.
 fn path(key: &str, delay: &str, loss: &str, seed: u64, sizes: &[&str]) -> Path {
     let starts = (0..).map(|number| number * LATER);
     let downloads: Vec<Download> = (sizes.iter().zip(starts))

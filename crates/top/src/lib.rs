@@ -1,5 +1,7 @@
-//! The live views of `midspan top` and of `midspan thin --watch`: is Midspan on, how full is the link, who fills it, which leg is
-//! sick, what holds each session back.
+//! The live views of `midspan top` and of `midspan thin --watch`.
+//!
+//! The view of `midspan top` answers these questions. Is Midspan on? How full is the link, and who fills it?
+//! Which leg has a problem? What holds each session back?
 //!
 //! | module | content |
 //! | --- | --- |
@@ -8,10 +10,10 @@
 //! | [`draw`] | the view as lines and a table |
 //! | [`filter`] | the text of a filter while it is typed |
 //! | [`terminal`] | the loop that joins a terminal, a proxy and the view |
-//! | [`thin`] | the same for `midspan thin --watch` |
+//! | [`thin`] | the view of `midspan thin --watch`, with a state, a drawing and a loop of its own |
 //!
-//! The view changes nothing by itself: a key becomes an [`Action`](view::Action), which the program
-//! carries out.
+//! The view of `midspan top` never changes the proxy. A key changes what is shown, or becomes an
+//! [`Action`](view::Action), which the terminal loop or the program carries out.
 
 pub mod draw;
 pub mod filter;

@@ -62,7 +62,7 @@ impl Hop {
         }
     }
 
-    /// Handles the bytes from the sender that are not consumed yet. With [`Next::Connect`],
+    /// Handles the bytes from the sender that are not consumed yet. After a step with [`Next::Connect`],
     /// [`request`](Self::request) returns the whole request.
     pub fn advance(&mut self, input: &[u8]) -> Step {
         let read = request_head::read(&mut self.head, input, |request, length| {

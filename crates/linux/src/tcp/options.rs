@@ -85,7 +85,7 @@ pub fn notsent_lowat(socket: impl AsFd) -> io::Result<ByteSize> {
     Ok(ByteSize::from_bytes(u64::from(bytes)))
 }
 
-/// Sets the limit of unsent data (`TCP_NOTSENT_LOWAT`); at most 4 GiB.
+/// Sets the limit of unsent data (`TCP_NOTSENT_LOWAT`). A limit above 4 GiB − 1 byte is reduced to that.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

@@ -1,8 +1,8 @@
-//! A test of `docs/gateway.md`: writes its files and runs its commands, in order, on network
-//! namespaces with the addresses in the guide's picture.
+//! A test of `docs/gateway.md`: writes its files and runs its commands, in order, on network namespaces with
+//! the addresses in the guide's picture. The test replaces the commands that need a whole machine.
 //!
-//! The test runs in mount and network namespaces of its own, with a copy of /etc and an empty /run
-//! and /usr/local/bin, so it changes nothing on the machine.
+//! The test runs in mount and network namespaces of its own, with a copy of /etc, a new /run, and
+//! a /usr/local/bin that contains only the program under test. So it changes nothing on the machine.
 
 #![allow(clippy::unwrap_used)]
 

@@ -249,8 +249,8 @@ mod tests {
             filter.acknowledge(at(37), &ONE),
             AckVerdict::HoldUntil(at(75))
         );
-        // After three duplicates, a newer ACK replaces the ones before it as long as it contains
-        // all their information.
+        // After three duplicates, a newer duplicate replaces the ACK that waits, if its SACK blocks contain all
+        // blocks of that ACK, and more.
         let grows = AckSample {
             selective: true,
             selection_grows: true,

@@ -113,8 +113,9 @@ impl ControlSocket {
         Ok(Self { listener, file })
     }
 
-    /// Serves it, in a thread that ends with the process. Requests that only read are answered by
-    /// the relay, which gets their connections over `relay`.
+    /// Serves the control socket, in a thread that ends with the process. The helper carries out the commands,
+    /// which include `/status` and the lists of `/drain`, `/bypass` and `/left-alone`. The relay answers all
+    /// other GET requests: for each one, the thread sends the relay one end of a new connection over `relay`.
     ///
     /// # Errors
     /// The thread or its event loop cannot be created.

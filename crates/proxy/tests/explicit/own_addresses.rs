@@ -42,9 +42,10 @@ const ACTIVE: &str = "midspan_sessions_active{listener=\"circle\"}";
 /// "Not allowed" in SOCKS5.
 const NOT_ALLOWED: u8 = 2;
 
-/// Secondary addresses, local routes of a whole prefix, local routes in a table of their own, an
-/// address without a local route (as in a VRF whose table no rule selects), broadcast addresses, and
-/// the same for IPv6.
+/// The test adds addresses to this machine while the proxy runs, and then no client may connect to them. They
+/// are a secondary address, a prefix with a local route, a prefix with a local route in another table, and
+/// an address without a local route (as in a VRF whose table no rule selects). For IPv6, they are a secondary
+/// address and a prefix with a local route. The test also tries a broadcast address.
 #[kernel_test]
 fn addresses_that_come_later_are_out_of_reach() {
     let _undo = Undo(vec![

@@ -1,5 +1,5 @@
-//! Learned starts: a connection begins with what Midspan learned from an earlier connection of the
-//! same client.
+//! What Midspan learns from earlier connections. A new connection begins with a window that suits the path to
+//! its client, and the connections of a route without a gain pass untouched.
 
 use std::collections::VecDeque;
 use std::io::Read;

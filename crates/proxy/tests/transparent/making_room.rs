@@ -437,8 +437,8 @@ fn echo_all(
     })
 }
 
-/// The value of a metric at the admin listener, summed over all labels that `name` does not
-/// contain.
+/// The sum of all values at the admin listener whose lines begin with `name`. `name` is the name of a metric,
+/// with some of its labels or with none.
 fn metric(network: &Network, name: &str) -> u64 {
     let url = "http://127.0.0.1:9464/metrics";
     let text = output(&network.gateway, "curl", &["-s", "-m", "10", url]);

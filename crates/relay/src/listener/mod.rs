@@ -36,8 +36,9 @@ pub struct Listener {
     pub listen: Option<SocketAddr>,
     /// The destination of its sessions.
     pub to: Destination,
-    /// The settings of legs. The relay does not apply `initial_window`: Linux has it on routes only,
-    /// and the process that opens the listener selects the route by the [marks](Self::marks).
+    /// The settings of legs. The relay does not set `initial_window` on sockets, because Linux supports it on
+    /// routes only. The packet mark of a socket selects a route with this window. The process that opens the
+    /// listener makes these routes and fills in the [marks](Self::marks).
     pub session: SessionSettings,
     /// The limits of its sessions, and their idle times.
     pub limits: ListenerLimits,

@@ -12,10 +12,10 @@ use crate::system;
 /// Bytes of an answer that are looked at in one call. Most answers have fewer.
 const PIECE: usize = 4096;
 
-/// A connection to the next node, whose answer has not been read yet.
+/// A connection to the next node, while the node's answer is awaited.
 ///
-/// Exactly the head of the answer is read from the socket. The bytes behind it stay in the kernel, so the
-/// session can splice them.
+/// Only the head of the answer is read from the socket. The bytes after the head stay in the kernel, so the
+/// session can splice these bytes.
 #[derive(Debug)]
 pub struct HopCall {
     address: SocketAddr,

@@ -2,26 +2,29 @@
 //! the connection to the server.
 //!
 //! ```text
-//! heading ──► speaking ──► resolving ──► calling ──► hopping ──► a session
-//!    │          │  ▲          │            │            │          │
-//!    │          │  └──────────┼────────────┼────────────┼──────────┤ the next request of an HTTP client
-//!    └──────────┴─────────────┴────────────┴────────────┴──────────┴──► refusing ──► closed
+//! heading ──► speaking ──► resolving ──► connecting ──► hopping ──► a session
+//!                │  ▲          │             │             │           │
+//!                │  └──────────┼─────────────┼─────────────┼───────────┤ the next request of an HTTP client
+//!                └─────────────┴─────────────┴─────────────┴───────────┴──► refusing ──► closed
 //! ```
 //!
 //! | stage | Midspan waits for | until |
 //! | --- | --- | --- |
 //! | heading | the header of the PROXY protocol | `negotiation_timeout` |
-//! | speaking | the request by SOCKS5 or HTTP | the same |
+//! | speaking | the request by SOCKS5 or HTTP, or of a hop | `negotiation_timeout`, together with heading |
 //! | resolving | the addresses of a name | 15 s |
-//! | calling | the first address that answers (RFC 8305) | `connect_timeout` |
-//! | hopping | the answer of the next node, if the session goes through the overlay | the same `connect_timeout` |
-//! | refusing | the client's FIN, after the client got the reason | `PARTING_TIME`; `negotiation_timeout`
-//! after an answer |
+//! | connecting | the first address that answers (RFC 8305) | `connect_timeout`, or 60 s without one |
+//! | hopping | the answer of the next node, if there is one | `connect_timeout`, together with connecting |
+//! | refusing | the client's FIN, after the reason for a refusal was sent | `PARTING_TIME` |
+//! | refusing | the client's FIN, after the last answer to an HTTP client | `negotiation_timeout` |
 //!
-//! The relay reads the client's data only while something is left to parse, so later data stays in the
-//! kernel. Bytes that were read beyond the request, and bytes for which a socket has no room, go into the
-//! session, which sends them first. So every byte that was read is sent on or parsed, or the client's
-//! connection is closed.
+//! A client that sends no valid PROXY header, or no request in time, gets no reason: its connection is closed
+//! at once.
+//!
+//! Before a refusal, the relay reads the client's data only while something is left to parse, so later data
+//! stays in the kernel. Bytes that were read beyond the request, and bytes for which a socket has no room, go
+//! into the session, which sends them first. So every byte that was read is sent on or parsed, or the
+//! client's connection is closed. While it refuses, the relay reads the client's data and drops it.
 //!
 //! After its session, an HTTP client returns to the negotiation and may send another request within
 //! `negotiation_timeout`.

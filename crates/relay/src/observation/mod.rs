@@ -1,22 +1,25 @@
 //! Observation of a running relay, at a low cost.
 //!
-//! | module | content | written by |
-//! | --- | --- | --- |
-//! | `ending` | how a session ended | |
-//! | `record` | what a session records: times, bytes, addresses | its thread |
-//! | `numbers` | counters and histograms of one listener in one thread | its thread |
-//! | `registry` | the sums over the threads | |
-//! | `report` | the data of a session in `/sessions` and in its log line | |
-//! | `inquiry` | queries to the threads, because only a thread can read its sessions | |
-//! | `listing` | reports of sessions, made in slices | its thread |
-//! | `survey` | some figures of all sessions of a thread, read in slices | its thread |
-//! | `held_by` | what holds a session back | |
-//! | `journal` | the log lines, which another thread writes, so that a slow log delays no data | |
+//! | module | content |
+//! | --- | --- |
+//! | `ending` | how a session ended |
+//! | `record` | what a session records: times, bytes, addresses |
+//! | `numbers` | counters and histograms of one listener in one thread |
+//! | `registry` | the sums over the threads |
+//! | `report` | the data of a session in `/sessions` and in its log line |
+//! | `inquiry` | queries to the threads, because only its own thread can read a session |
+//! | `listing` | reports of sessions, made in slices |
+//! | `survey` | some figures of all sessions of a thread, read in slices |
+//! | `held_by` | what holds a session back |
+//! | `journal` | the log lines, which another thread writes, so that a slow log delays no data |
 //!
-//! The thread that moves the data increments plain numbers that only this thread writes. It reads
-//! `TCP_INFO` (2 µs for both legs) at the end of a session. If [`Settings::sampling_interval`] is
-//! set, it also reads at most [`SAMPLES_AT_ONCE`] sessions in each interval, and only sessions that
-//! have moved data.
+//! The thread that moves the data of a session also fills in `record`, `numbers`, `listing` and `survey`. It
+//! increments plain numbers that no other thread writes.
+//!
+//! The thread reads `TCP_INFO` (2 µs for both legs) at the end of each session. Policies that sample, lists
+//! and surveys need further readings. If [`Settings::sampling_interval`] is set, the thread also reads at
+//! most [`SAMPLES_AT_ONCE`] sessions in each interval: only those that have moved data since their last
+//! sample.
 //!
 //! [`Settings::sampling_interval`]: super::Settings::sampling_interval
 

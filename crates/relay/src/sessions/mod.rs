@@ -433,8 +433,8 @@ impl Sessions {
         Some(session)
     }
 
-    /// Measures some of the sessions that had events; returns whether to wake other threads for the
-    /// same.
+    /// Measures the memory of some sessions: of those with recent events, or of all in a sweep. Returns whether
+    /// to wake the other threads, because memory has become short and they have to bound their sessions too.
     pub fn measure_some(&mut self, acceptors: &mut Acceptors, now: Time) -> bool {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }

@@ -11,8 +11,9 @@ use super::scheme::Scheme;
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
-/// ECWA may be below ACE thinning by this share and still count as equal. In the paper, ACE
-/// thinning is about a tenth behind ECWA. The means have intervals of a few per cent.
+/// In figure 3, ECWA may be slower than ACE thinning by at most this share and still counts as equal. In the
+/// paper, ACE thinning is about a tenth slower than ECWA. The share is needed because the means of the
+/// simulation have confidence intervals of a few per cent.
 const EQUAL: f64 = 0.02;
 /// `max_packets_per_ack` = 2 performs like Reno.
 const LIKE_RENO: f64 = 0.1;

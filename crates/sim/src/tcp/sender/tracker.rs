@@ -306,8 +306,10 @@ impl Sender {
 }
 
 impl Tracked {
-    /// As `tcp_clean_rtx_queue` in Linux: the estimator gets the round trip of the oldest segment,
-    /// BBR that of the newest. A segment that was sent again counts for neither.
+    /// Measures the round trip as `tcp_clean_rtx_queue` does in Linux. Of the segments that the ACK delivers,
+    /// the oldest one gives the round trip for the estimator, and the newest one that for BBR. A segment that
+    /// was sent again does not count. If the ACK number covers such a segment, no segment below this number
+    /// counts.
     fn measure_round_trip(
         &mut self,
         now: Time,

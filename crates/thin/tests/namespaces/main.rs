@@ -124,6 +124,8 @@ impl Network {
         })
     }
 
+    /// As long as the client reads nothing, the data of its first window arrives, and no more: how many ACKs that
+    /// takes depends on how the kernel joins segments.
     fn connect(&self, server: &str) -> TcpStream {
         let address = SocketAddr::new(server.parse().unwrap(), 80);
         let connect = move || TcpStream::connect_timeout(&address, LIMIT).unwrap();
@@ -415,7 +417,7 @@ fn a_killed_worker() {
     let thin = Thin::start(&network, "fda:8");
     let server = network.serve(2);
     let stream = network.connect("10.1.0.1");
-    thin.status_when("saved", |status| status.acks_saved > 10);
+    thin.status_when("saved", |status| status.acks_saved > 0);
     let first = thin.worker();
     kill_process(first, Signal::KILL).unwrap();
     finish(stream);
@@ -443,7 +445,7 @@ fn a_stopped_worker() {
     let thin = Thin::start(&network, "fda:8");
     let server = network.serve(2);
     let stream = network.connect("10.1.0.1");
-    thin.status_when("saved", |status| status.acks_saved > 10);
+    thin.status_when("saved", |status| status.acks_saved > 0);
     let stopped = thin.worker();
     stop_process(stopped);
     finish(stream);
@@ -459,7 +461,7 @@ fn a_killed_helper() {
     let mut thin = Thin::start(&network, "fda:8");
     let server = network.serve(2);
     let stream = network.connect("10.1.0.1");
-    thin.status_when("saved", |status| status.acks_saved > 10);
+    thin.status_when("saved", |status| status.acks_saved > 0);
     kill_process(thin.helper(), Signal::KILL).unwrap();
     thin.program.wait_for(LIMIT).unwrap();
     finish(stream);

@@ -4,8 +4,8 @@
 //! is lost while data is ahead, either the loss is chance, or the client has discarded the data. The next
 //! session with this client then measures the rate before it sends ahead. After two such sessions, or four if
 //! the client has ever acknowledged data beyond its window, nothing is sent ahead. A session without such a
-//! loss, in which the client acknowledges data beyond its window, ends the count. Every ten minutes, one such
-//! session is forgiven.
+//! loss, in which the client acknowledges data beyond its window, ends the count. After each ten minutes
+//! without a session that shows anything about the client, one such session is forgiven.
 //!
 //! If a path loses more than 3 in 1,000 segments, each loss costs more than sending ahead gains. So nothing is
 //! sent ahead there either.

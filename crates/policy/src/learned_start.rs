@@ -3,10 +3,11 @@
 //! A connection begins with ten segments (RFC 6928) and takes round trips to measure what its path
 //! carries, although the connection before it has measured that already. This module stores the path's
 //! capacity (delivery rate times minimum round trip) for each peer, a client or a server (an IPv4 address, an
-//! IPv6 /64), as far as RFC 9040 lets connections share such measurements. The capacity is halved every ten
-//! minutes, and forgotten after an hour. A start gets a part of the capacity, which is halved after sessions
-//! that lost segments. Connections that start at the same time share the capacity with each
-//! other and with the data already in flight, so that many at once do not flood the path.
+//! IPv6 /64), as far as RFC 9040 lets connections share such measurements. The capacity is halved after each
+//! ten minutes without a further measurement, and forgotten after an hour without one. A start gets a part of
+//! the capacity, which is halved after sessions that lost segments. Connections that start at the same time
+//! share the capacity with each other and with the data already in flight, so that many at once do not flood
+//! the path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -4,6 +4,7 @@
 //! type that implements `Deserialize`. An error is [`Located`]: file, line, column, message and,
 //! for a mistyped name, the nearest valid name. Checks after reading (a link that names an unknown
 //! host) report errors in the same way, with the span that [`Spanned`] keeps for a value.
+//! [`Override`] and [`Sweep`] replace values of a file.
 //!
 //! The types are structs with `#[serde(deny_unknown_fields)]` and enums of unit variants. Do not
 //! use `flatten`, `untagged` and internally tagged enums: they lose the place of an error.

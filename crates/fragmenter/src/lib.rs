@@ -1,5 +1,5 @@
-//! Fragments IP packets: IPv4 (RFC 791 §3.2), and IPv6 (RFC 8200 §4.5), which the kernel does not
-//! do for TCP.
+//! Fragments IP packets: IPv4 (RFC 791 §3.2), and IPv6 (RFC 8200 §4.5). The kernel does not fragment TCP
+//! segments over IPv6.
 //!
 //! [`Fragmenter::fragment`] takes one whole packet and passes on its fragments. Every field of a
 //! packet is checked before it is used; a packet that cannot be fragmented is refused with a reason

@@ -8,18 +8,18 @@
 //! | kind | calls |
 //! | --- | --- |
 //! | input | [`handle`](Stage::handle): a packet arrives |
-//! | output | [`poll`](Stage::poll): a packet that was delivered or dropped; [`poll_timeout`](Stage::poll_timeout): when to ask again |
+//! | output | [`poll`](Stage::poll): a packet that was delivered or dropped; [`poll_timeout`](Stage::poll_timeout): when to poll again |
 //! | getters | [`held`](Stage::held), [`waiting`](Stage::waiting), [`counters`](Stage::counters) |
 //!
 //! | file | what it does |
 //! | --- | --- |
-//! | `pipeline` | the configuration of a link, the row of its stages, and effects with a stage of their own; a link as one stage |
+//! | `pipeline` | the configuration of a link, the row of its stages, jitter and reordering; a link as one stage |
 //! | `fragments` | MTU: fragments at the entrance of a link, and reassembly at the end of a path |
 //! | `queue`, `ack_queue` | which packets wait: first in, first out; ACKs filtered, preferred or marked |
 //! | `codel`, `fq_codel` | queues that are managed actively (`queue_management`) |
-//! | `discipline` | all of these as one queue |
+//! | `discipline` | any of these queues, behind one type |
 //! | `recorded_trace` | recorded traces, as texts; `pipeline/replay` sends packets by one |
-//! | `transmitter` | sends packets at a rate |
+//! | `transmitter` | sends packets at a rate; `work` is its exact arithmetic |
 //! | `loss`, `loss_process` | which packets are lost |
 //! | `delay` | propagation |
 //! | `link` | queue, transmitter, loss and delay, changed by a `schedule` |
@@ -27,9 +27,10 @@
 //! | `pipeline/compressed_link` | a link with [`header_compression`] (RFC 1144) |
 //! | `polled_medium` | one upstream channel that several modems share |
 //! | `chain` | two stages in a row |
+//! | `stage`, `packet`, `counters`, `drop_reason`, `seed` | what all stages have in common |
 //!
 //! A [`FixedLink`] decides the fate of a packet when it arrives, so there is no timer and nothing to
-//! poll. A property test compares it with [`Link`], which works in every case.
+//! poll. A property test compares it with [`Link`], which can also have a schedule.
 //!
 //! [`Bursts`] and [`Histogram`] measure how packets are grouped in time, [`RateMeter`] their rate.
 //!

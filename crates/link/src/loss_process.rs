@@ -36,12 +36,12 @@ pub enum LossPattern {
 
 impl LossPattern {
     /// The share of packets of `size` bytes that are lost in the long run. `configured` is the
-    /// probability of a link's configuration, for [`Self::Independent`]. A script loses single
-    /// packets, which is no share.
+    /// probability of a link's configuration, for [`Self::Independent`]. For a script the result is
+    /// zero, because a script loses single packets, which are no share in the long run.
     ///
     /// With two states, the share of packets that find the bad one is `to_bad / (to_bad + to_good)`
-    /// (Gilbert 1960). If no state is ever left, every packet finds the good one, the first. Losses
-    /// that a schedule adds are not counted.
+    /// (Gilbert 1960). If no state is ever left, every packet finds the good state, which is the first.
+    /// Losses that a schedule adds are not counted.
     #[must_use]
     pub fn mean(&self, configured: Probability, size: u32) -> Probability {
         match self {

@@ -3,9 +3,9 @@
 //!
 //! The router polls the modems that have sent recently, one after the other; each may send one
 //! frame when it is polled. A modem that was silent for long is not polled. It sends in a
-//! contention slot, in which the frames of several modems collide, and waits for the router's
-//! confirmation. After a collision it lets a random number of slots pass; after the allowed number
-//! of collisions it discards the frame.
+//! contention slot. If several modems send in the same slot, their frames collide, and the modems wait for
+//! the router's confirmation. After a collision, a modem lets a random number of slots pass; after the allowed
+//! number of collisions, it discards the frame.
 
 mod station;
 #[cfg(test)]

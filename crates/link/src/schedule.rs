@@ -77,7 +77,8 @@ pub enum ScheduleError {
 }
 
 impl Schedule {
-    /// Whether the steps are in order, and the repetition begins after them.
+    /// Checks that the steps are in order, and that the repetition begins after the last step and
+    /// 1 ms after the start at the earliest.
     ///
     /// Two steps may have the same time: the later one in the list takes precedence.
     ///

@@ -68,9 +68,9 @@ impl<P: Packet> Output<P> {
 ///   later: a late caller gets its packet late, but the times of other packets do not change. So
 ///   `handle` first does everything that was due up to and including `now`; only then does the
 ///   packet arrive.
-/// - **Order of outputs.** Deliveries come in order of their due times, and so do drops. A drop
-///   may be reported before or after deliveries that were due at about the same time, at the
-///   latest with the next delivery, and with its time as soon as the drop is certain.
+/// - **Order of outputs.** Deliveries are returned in order of their due times. A drop may be returned as soon
+///   as it is certain, even before its due time, and is returned at the latest with the next delivery. Drops
+///   that are returned when they are due are in order of their due times.
 /// - **Every packet comes out once**, delivered or dropped. A stage that creates packets (such as
 ///   fragments) counts those that have not come out yet as held.
 pub trait Stage<P> {

@@ -2,11 +2,11 @@
 //! steady throughput.
 //!
 //! Cardwell, Savage and Anderson, "Modeling TCP latency", INFOCOM 2000: slow start lasts until its
-//! first loss, E\[d_ss\] = (1 − (1 − p)^d)(1 − p)/p + 1 packets of d. That loss costs a recovery
-//! with probability 1 − (1 − p)^d, and the remaining data is sent at the steady throughput. Three
-//! things differ here: the steady throughput is that of [`crate::leg`], the window of a modern
-//! receiver grows too, and several losses pass before the window of slow start falls to the steady
-//! one.
+//! first loss. With d packets to send, slow start sends E\[d_ss\] = (1 − (1 − p)^d)(1 − p)/p + 1 of them on
+//! average. The first loss costs a recovery with probability 1 − (1 − p)^d, and the remaining data is sent at
+//! the steady throughput. Three things differ here: the steady throughput is that of [`crate::leg`], the
+//! window of a modern receiver grows too, and several losses pass before the window of slow start falls to
+//! the steady one.
 
 use midspan_units::ByteSize;
 
@@ -187,8 +187,8 @@ impl Ramp {
 /// if no data gets through.
 ///
 /// The legs work at the same time: the slowest of them determines the time, and each other leg adds
-/// half its round trip. The long-term cost of the legs' interaction ([`Outcome`]) is applied to the
-/// data beyond the initial window.
+/// half its round trip. The long-term cost of the legs' interaction ([`Outcome`]) is added for all `size`
+/// bytes.
 #[must_use]
 pub fn session_time(
     legs: &[Leg],

@@ -2,7 +2,9 @@
 //!
 //! | question | module | source |
 //! | --- | --- | --- |
+//! | which rate, round trip, loss and queue does a section between proxies have | [`path`] | Maki §III B |
 //! | how much throughput does loss leave to a connection | [`pftk`], [`response`] | Padhye et al.; RFC 9438; BBR |
+//! | how does the congestion window of Reno and NewReno vary from loss to loss | [`window`] | Padhye et al.; RFC 5681, RFC 6582 |
 //! | what throughput does a leg have, and what limits it | [`leg`] | Maki §III B |
 //! | how do split legs affect each other | [`overlay`] | Maki §III, Eqs (2)–(6) |
 //! | where to put proxies | [`placement`] | Maki §IV, Table II |

@@ -73,9 +73,8 @@ impl Path {
         Section::joining(&self.0)
     }
 
-    /// The sections between proxies at `positions`. Position *i* is after hop *i*, so the first
-    /// position is
-    /// 1. Without positions: one section.
+    /// The sections between proxies at `positions`. Position *i* is after hop *i*, so the first possible
+    /// position is 1. Without positions, the result is one section.
     ///
     /// # Errors
     /// [`ModelError::Positions`] if a position is no place of the path, or the positions do not

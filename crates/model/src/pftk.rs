@@ -7,8 +7,9 @@
 //! The authors tested the formulas for losses above 0.001 and round trips above 0.1 s; slow start
 //! is not included.
 //!
-//! Results for degenerate input. No loss: loss is no limit (`None`). Every packet lost: zero. No
-//! delay: only time-outs take time; without time-outs there is no limit.
+//! Results for degenerate input. Without loss, only a window limits the rate; without a window, the result is
+//! `None`. If every packet is lost, the rate is zero. Without delay, only time-outs take time; if there are
+//! none, the result is `None`.
 
 use std::num::NonZeroU32;
 

@@ -85,8 +85,8 @@ pub const MOST_EXAMINED: usize = 4096;
 
 /// Ranks the placements of `proxies` proxies on `path`, and keeps the `keep` best ones.
 ///
-/// Computes all placements if there are at most [`MOST_EXAMINED`]; for one or two proxies this is
-/// always so on paths of up to 91 hops.
+/// Computes all placements if there are at most [`MOST_EXAMINED`]: for one or two proxies, on all paths of up
+/// to 92 hops. Otherwise, a search begins at [`fastest_slowest_leg`] ([`Ranking::exhaustive`]).
 ///
 /// # Errors
 /// [`ModelError::Proxies`] if the path has fewer places.
@@ -241,8 +241,8 @@ fn moves(positions: &[usize], places: usize) -> Vec<(usize, usize)> {
     moves
 }
 
-/// The placement of `proxies` proxies for which the slowest leg alone is the fastest, and that
-/// leg's throughput. The result is exact, by dynamic programming over the hops, in hops² × proxies
+/// The placement of `proxies` proxies that gives the slowest leg the highest throughput, and this
+/// throughput. The result is exact, by dynamic programming over the hops, in hops² × proxies
 /// steps. Legs do not interact here (Maki Eq. (4)). Of equal placements, the one with the proxies
 /// nearest to the receiver is returned.
 ///

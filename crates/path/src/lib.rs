@@ -1,9 +1,9 @@
 //! The path file: nodes, links, and the flows over them.
 //!
-//! One TOML text describes hosts, routers, proxies, links (each direction separately) and flows.
-//! When read, it becomes a [`Path`]: plain data with names resolved to indices and every value
-//! checked, so that the analysis, the simulator and the lab need no checks of their own. An error
-//! contains the file, line, column and the nearest valid name.
+//! One TOML text describes hosts, routers, proxies, links (each direction separately), cables, flows and
+//! traffic without TCP. When read, it becomes a [`Path`]: plain data with names resolved to indices and every
+//! value checked, so that the analysis, the simulator and the lab need no checks of their own. An error
+//! contains the file, line and column and, for a mistyped name, the nearest valid name.
 //!
 //! The format is described in `docs/path-file.md`. Paths that are part of Midspan are [`built_in`];
 //! [`Path::load`] takes the name of one, or a file.

@@ -1,5 +1,5 @@
-//! The analysis of a way with certain proxies: throughput, legs, completion times. (A *way* is a
-//! unidirectional path: see [`DataPath`].)
+//! The analysis of a unidirectional path ([`DataPath`]) with certain proxies: throughput, legs, completion
+//! times.
 
 use midspan_model::completion::{self, Start};
 use midspan_model::leg::Limit;
@@ -16,7 +16,7 @@ pub const SIZES: [ByteSize; 3] = [
     ByteSize::from_bytes(10_000_000),
 ];
 
-/// The analysis of a way with certain proxies.
+/// The analysis of a unidirectional path with certain proxies.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// Whether the data goes from client to server.
@@ -36,7 +36,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Analyses `way` with `proxies`; an empty list is the connection end to end.
+    /// Analyses `data_path` with `proxies`; an empty list is the connection end to end.
     ///
     /// # Errors
     /// A position is no node between the two hosts, or the positions do not rise.

@@ -22,10 +22,10 @@ pub struct BufferCurve {
     pub knee: ByteSize,
 }
 
-/// The curve of `way` with its proxies.
+/// The curve of `data_path` with its proxies.
 ///
 /// # Errors
-/// The way has no proxy.
+/// The unidirectional path has no proxy.
 pub fn buffers(data_path: &DataPath) -> Result<BufferCurve, PlanError> {
     if data_path.proxies.is_empty() {
         return Err(PlanError::NoProxy {

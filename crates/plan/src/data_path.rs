@@ -1,4 +1,4 @@
-//! A way: a unidirectional path, with the properties that the analysis needs.
+//! A unidirectional path, with the properties that the analysis needs.
 
 use std::num::NonZeroU32;
 
@@ -58,10 +58,10 @@ pub struct DataPath {
     pub assumptions: Vec<String>,
 }
 
-/// A proxy on a way.
+/// A proxy on a unidirectional path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ProxyOnPath {
-    /// Its position in the nodes of the way, from 1.
+    /// Its position in the nodes of the unidirectional path, from 1.
     pub position: usize,
     /// The settings of its inbound leg.
     pub inbound: LegSettings,
@@ -70,8 +70,8 @@ pub struct ProxyOnPath {
 }
 
 impl DataPath {
-    /// The ways of the flows of `path`, each once. If the path has no flows: the download from its
-    /// last host to its first.
+    /// The unidirectional paths of the flows of `path`, each once. If the path has no flows: the download from
+    /// its last host to its first.
     ///
     /// # Errors
     /// The path has fewer than two hosts.
@@ -98,7 +98,7 @@ impl DataPath {
             .collect()
     }
 
-    /// The way of one flow.
+    /// The unidirectional path of one flow.
     ///
     /// # Errors
     /// Its two hosts are not connected.
@@ -235,7 +235,7 @@ impl DataPath {
     /// The legs with the proxies of the path.
     ///
     /// # Errors
-    /// None for a way that [`DataPath::of_path`] made.
+    /// None for a unidirectional path that [`DataPath::of_path`] made.
     pub fn split(&self) -> Result<Vec<ChainedLeg>, PlanError> {
         self.legs(&self.proxies)
     }
@@ -243,7 +243,7 @@ impl DataPath {
     /// The one leg without proxies.
     ///
     /// # Errors
-    /// None for a way that [`DataPath::of_path`] made.
+    /// None for a unidirectional path that [`DataPath::of_path`] made.
     pub fn direct(&self) -> Result<Vec<ChainedLeg>, PlanError> {
         self.legs(&[])
     }

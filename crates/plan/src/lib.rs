@@ -4,14 +4,15 @@
 //! | --- | --- |
 //! | what throughput does data have in one direction, with proxies and without | [`Answer`] |
 //! | which settings each proxy should have | [`advise`] |
-//! | all of this for a path | [`Plan`] |
+//! | both for all flows of a path | [`Plan`] |
 //! | where to put proxies | [`place()`], [`along`] |
 //! | how large their send buffers must be | [`buffers()`] |
 //! | the configuration of a proxy | [`Plan::configuration`] |
+//! | the answers for a real path that was measured | [`measured`] |
 //!
-//! The numbers come from the analysis ([`midspan_model`]). This crate applies it to a path file and
-//! turns the results into [records](midspan_records), sentences and tables. It has no clock and does no
-//! I/O.
+//! The numbers come from the analysis ([`midspan_model`]). This crate applies it to a path file or to
+//! measurements, and turns the results into [records](midspan_records), sentences and tables. It has no clock
+//! and does no I/O.
 
 mod answer;
 mod buffers;

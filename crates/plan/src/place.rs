@@ -1,4 +1,4 @@
-//! Where to put proxies on a way.
+//! Where to put proxies on a unidirectional path.
 
 use midspan_model::ModelError;
 use midspan_model::overlay::{self, Analysis};
@@ -13,12 +13,12 @@ use crate::data_path::{DataPath, ProxyOnPath};
 /// Number of parts into which [`along`] divides a link.
 const PARTS: u32 = 10;
 
-/// The `keep` best placements of `proxies` proxies at the nodes of `way`. The way's own proxies do
+/// The `keep` best placements of `proxies` proxies at the nodes of `data_path`. Its own proxies do
 /// not count; every new proxy has the settings of the first of them, or those of Linux if there is
 /// none.
 ///
 /// # Errors
-/// The way has fewer nodes between its two hosts.
+/// The path has fewer nodes between its two hosts.
 pub fn place(data_path: &DataPath, proxies: usize, keep: usize) -> Result<Ranking, PlanError> {
     let places = data_path.nodes.len().saturating_sub(2);
     if proxies > places {
@@ -34,7 +34,7 @@ pub fn place(data_path: &DataPath, proxies: usize, keep: usize) -> Result<Rankin
     })
 }
 
-/// Proxies at `positions`, with the settings of the way's first proxy.
+/// Proxies at `positions`, with the settings of the unidirectional path's first proxy.
 #[must_use]
 pub fn at(data_path: &DataPath, positions: &[usize]) -> Vec<ProxyOnPath> {
     let settings = data_path.proxies.first().cloned().unwrap_or(ProxyOnPath {
@@ -62,12 +62,12 @@ pub struct Along {
     pub answer: Answer,
 }
 
-/// A proxy at every tenth of the link with the longest delay: for a link that is really a route
-/// with several places. Delay and loss are assumed to be even along the link. Empty if no link has
-/// a delay.
+/// A proxy at every tenth of the link with the longest delay, from 0.1 to 0.9, each alone: for a link that
+/// is really a route with several places. Delay and loss are assumed to be even along the link. Empty if no
+/// link has a delay.
 ///
 /// # Errors
-/// None for a way that [`DataPath::of_path`] made.
+/// None for a path that [`DataPath::of_path`] made.
 pub fn along(data_path: &DataPath) -> Result<Vec<Along>, PlanError> {
     let hops = data_path.hops.hops().iter().enumerate();
     let Some((index, longest)) = hops.max_by_key(|(_, hop)| hop.round_trip) else {
@@ -90,10 +90,10 @@ pub fn along(data_path: &DataPath) -> Result<Vec<Along>, PlanError> {
 }
 
 impl DataPath {
-    /// The way without proxies, with link `index` divided at `share` of its delay, 0…1.
+    /// The unidirectional path without proxies, with link `index` divided at `share` of its delay, 0…1.
     ///
     /// # Errors
-    /// None for a link of the way.
+    /// None for a link of the unidirectional path.
     fn cut(&self, index: usize, share: f64) -> Result<Self, PlanError> {
         let mut hops = self.hops.hops().to_vec();
         let whole = hops[index];

@@ -1,4 +1,5 @@
-//! A whole path: the analysis of all its ways, without proxies, as configured, and as recommended.
+//! The analysis of a whole path: all its unidirectional paths, without proxies, as configured, and as
+//! recommended.
 
 use midspan_path::Path;
 
@@ -12,14 +13,14 @@ use crate::proxy_advice::{ProxyAdvice, advise};
 pub struct Plan {
     /// The path's name.
     pub name: String,
-    /// The ways of all its flows.
+    /// The unidirectional paths of all its flows.
     pub data_paths: Vec<DataPathPlan>,
 }
 
-/// The analysis of one way.
+/// The analysis of one unidirectional path.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataPathPlan {
-    /// The way.
+    /// The unidirectional path.
     pub data_path: DataPath,
     /// Without proxies.
     pub direct: Answer,
@@ -48,10 +49,10 @@ impl Plan {
 }
 
 impl DataPathPlan {
-    /// Analyses `way`.
+    /// Analyses `data_path`.
     ///
     /// # Errors
-    /// None for a way that [`DataPath::of_path`] made.
+    /// None for a unidirectional path that [`DataPath::of_path`] made.
     pub fn new(data_path: DataPath) -> Result<Self, PlanError> {
         let direct = Answer::new(&data_path, &[])?;
         if data_path.proxies.is_empty() {

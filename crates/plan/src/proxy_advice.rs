@@ -1,4 +1,4 @@
-//! The recommended settings for each proxy of a way, and the reasons.
+//! The recommended settings for each proxy of a unidirectional path, and the reasons.
 
 use midspan_model::asymmetry::{self, AdvisedSegment, Asymmetry};
 use midspan_model::buffer;
@@ -68,11 +68,11 @@ impl Acks {
     }
 }
 
-/// The recommended settings for every proxy of `way`; `answer` is the analysis of the way as
-/// configured.
+/// The recommended settings for every proxy of `data_path`; `answer` is the analysis of
+/// `data_path` as configured.
 ///
 /// # Errors
-/// None for the answer of this way.
+/// None for the answer of this unidirectional path.
 pub fn advise(data_path: &DataPath, answer: &Answer) -> Result<Vec<ProxyAdvice>, PlanError> {
     let controlled = with_better_senders(data_path, &answer.proxies)?;
     let mut settings = with_initial_windows(data_path, controlled)?;

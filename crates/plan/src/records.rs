@@ -35,7 +35,7 @@ impl DataPathPlan {
         cases
     }
 
-    /// All numbers on this way of the path called `item`.
+    /// All numbers on this unidirectional path of the path called `item`.
     #[must_use]
     pub fn records(&self, item: &str) -> Vec<Record> {
         let name = self.data_path.name();

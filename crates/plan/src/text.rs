@@ -15,7 +15,7 @@ use crate::proxy_advice::ProxyAdvice;
 const HARDLY: f64 = 1.05;
 
 impl Plan {
-    /// The advice, one paragraph for each way.
+    /// The advice, one paragraph for each unidirectional path.
     #[must_use]
     pub fn text(&self) -> String {
         let mut text = String::new();

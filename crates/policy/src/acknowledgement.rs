@@ -1,16 +1,16 @@
 //! ACK thinning (Tam): the interface between a caller that has ACKs and a policy that decides which
 //! of them leave.
 //!
-//! There are two kinds of callers. A middlebox on the way out sees ACKs that a receiver has made
-//! already. A receiver of its own (in the simulator) makes a candidate for every data segment that
-//! arrives, as if it acknowledged each, and the verdict decides which of them leave.
+//! There are two kinds of callers. A middlebox sees ACKs that a receiver has already sent. A receiver that
+//! thins its own ACKs (in the simulator) makes a candidate ACK for every data segment that arrives. In both
+//! cases, the verdict decides which of the ACKs leave.
 //!
-//! The caller keeps at most one held ACK for each flow:
+//! The caller holds at most one ACK of each flow, and treats it as follows:
 //!
-//! When the time of a held ACK has come, it leaves before the policy is called again.
-//! 2. [`AckVerdict::Pass`]: the new ACK leaves and a held one is dropped.
-//! 3. [`AckVerdict::PassAfterHeld`]: a held one leaves, then the new one.
-//! 4. [`AckVerdict::HoldUntil`]: the new one is kept back in place of a held one, which is dropped.
+//! 1. When the time of the held ACK has come, this ACK leaves before the policy is called again.
+//! 2. [`AckVerdict::Pass`]: the new ACK leaves, and the held ACK is dropped.
+//! 3. [`AckVerdict::PassAfterHeld`]: the held ACK leaves, then the new ACK.
+//! 4. [`AckVerdict::HoldUntil`]: the new ACK is held, and the ACK that was held before is dropped.
 
 use midspan_units::{Time, TimeSpan};
 

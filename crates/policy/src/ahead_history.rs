@@ -1,10 +1,14 @@
-//! What earlier sessions have found out about clients to which data was sent ahead of their window.
+//! What earlier sessions have shown about clients to which data was sent ahead of their window.
 //!
-//! A client that has taken data beyond its window gets it from its first flight on. A loss while
-//! data is ahead may be chance, or the client may have discarded the data. Then the next session
-//! begins as with an unknown client, and failures in several sessions in a row are a verdict. On a
-//! path that loses more than 3 in 1,000 segments, each loss costs more than sending ahead gains: then
-//! nothing is sent ahead.
+//! A client that has acknowledged data beyond its window gets such data from its first flight on. If a segment
+//! is lost while data is ahead, either the loss is chance, or the client has discarded the data. The next
+//! session with this client then measures the rate before it sends ahead. After two such sessions, or four if
+//! the client has ever acknowledged data beyond its window, nothing is sent ahead. A session without such a
+//! loss, in which the client acknowledges data beyond its window, ends the count. After each ten minutes
+//! without a session that shows anything about the client, one such session is forgiven.
+//!
+//! If a path loses more than 3 in 1,000 segments, each loss costs more than sending ahead gains. So nothing is
+//! sent ahead there either.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -1,10 +1,11 @@
 //! The data that arrives from a far server: its rate, and whether the proxy's receive window was the
 //! limit.
 //!
-//! A kernel offers 64 KB at first, and enlarges its window in each round trip. That is faster than a
-//! slow start that begins with ten segments grows, so most servers never meet the window. A server that
-//! begins with more does: a second proxy before a bad link, or a host with a large initial window. Then
-//! the data of each round trip fills the window that was offered at its beginning.
+//! A kernel offers 64 KB at first, and enlarges its window in each round trip. This window grows faster than
+//! the flights of a slow start that begins with ten segments, so most servers never fill it. A server that
+//! begins with more segments fills it: a second proxy before a satellite link, or a host with a large initial
+//! window. The window counts as the limit if at least three quarters of it arrive in a round trip, while the
+//! client's leg does not hold the data up.
 
 use midspan_units::{BitRate, Time, TimeSpan};
 

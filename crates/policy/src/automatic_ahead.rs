@@ -2,24 +2,25 @@
 //! long legs only, and only as far and as long as measurements allow.
 //!
 //! A client of today offers 64 KB at first, and doubles its window in each round trip. Over a
-//! satellite, this window is the limit of every transfer of up to some megabytes (Hasegawa §3:
-//! TGW). The data that is sent ahead arrives one way later. By then, a client that reads has moved
-//! its window over it. A client that does not read, or that misses a segment before, discards the
+//! satellite, this window limits every transfer of up to some megabytes (Hasegawa §3: TGW). Data that is sent
+//! ahead arrives half a round trip later. By then, a client that reads its data has moved its window over the
+//! data that was sent ahead. A client that does not read, or that misses an earlier segment, discards this
 //! data, and it has to be sent again. So a leg goes through these states:
 //!
 //! | state | data in flight | changes to |
 //! | --- | --- | --- |
-//! | [`Watching`](AheadState::Watching) | the client's window; at first up to [`FIRST_FLIGHT`] segments, for a known client whose window can grow | *ahead*, when the window is what limits, the rate is measured, and nothing was lost |
-//! | [`Ahead`](AheadState::Ahead) | 1.25 times what the measured rate carries in a round trip, at most [`MOST`] | *watching*, when the client's window has grown to this |
-//! | [`TakenBack`](AheadState::TakenBack) | after a loss twice the client's window, if it has taken data ahead; otherwise the client's window. To the end of the session | |
+//! | [`Watching`](AheadState::Watching) | the client's window; for a known client whose window can grow, at least [`FIRST_FLIGHT`] segments | *ahead*, when the window is the limit, the rate is measured, and there is no queue |
+//! | [`Ahead`](AheadState::Ahead) | 1.25 times what the measured rate carries in a round trip, at most [`MOST`], and at most 16 times what is acknowledged if the rate is not from earlier sessions | *watching*, when the client's window has grown to this |
+//! | [`TakenBack`](AheadState::TakenBack) | after a loss twice the client's window, if the client has taken data ahead; otherwise the client's window | no other state |
 //!
-//! A loss, a window that shrinks to half, and a shortage of memory take a leg back. While the
-//! client's window is twice the congestion window, nothing is capped. While [other
-//! sessions](crate::network_load) of the client's network carry data, the client's window holds in each
-//! state.
+//! A leg begins in *watching*, or in *ahead* if earlier sessions have measured the rate and their client took
+//! data ahead. A loss, a window that shrinks to less than half, and a shortage of memory lead to *taken back*.
+//! While the client's window is at least twice the congestion window, nothing is capped. While [other
+//! sessions](crate::network_load) of the client's network carry data, the client's window is the limit in
+//! every state.
 //!
-//! The window scale can be changed only before the first byte is sent, so it is raised on each leg
-//! that might send ahead, and the cap holds the leg to the client's true window.
+//! The window scale can be changed only before the first byte is sent. So it is raised on each leg
+//! that might send ahead, and the cap keeps the leg within the client's true window.
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -33,11 +34,11 @@ pub const LONG_HANDSHAKE: TimeSpan = TimeSpan::from_milliseconds(150);
 /// Most bytes in flight of a leg that sends ahead: the default maximum of Linux's send buffers
 /// (`tcp_wmem`), and the window of the path file `geo-ahead`.
 pub const MOST: ByteSize = ByteSize::from_bytes(4 << 20);
-/// Segments that a first flight to a known client may have, whatever its window. A cold start may have as many segments already (`cold_start`), so the path
-/// carries no more than before; the client gets 34 segments beyond its first window of 64 KB, and they
-/// are spread, so that it has time to read those before. The first session of a client gets no such
-/// flight: nothing shows yet that it is alone on its link, and a larger flight would give it a lead over
-/// sessions that begin a little later.
+/// Segments that a first flight to a known client may have, whatever its window. A cold start may have as
+/// many segments already (`cold_start`), so the path carries no more than before. The client gets 34 segments
+/// beyond its first window of 64 KB. These segments are spread, so that the client has time to read the
+/// segments before them. The first session of a client gets no such flight: nothing shows yet that the session
+/// is alone on its link, and a larger flight would give it a lead over sessions that begin a little later.
 pub const FIRST_FLIGHT: u32 = 80;
 /// A client with a smaller window scale in bits cannot offer 1 MB. Its window is that of a small,
 /// fixed buffer, and its first flight stays within it.

@@ -1,21 +1,21 @@
-//! A cold start on a long leg by time instead of segments.
+//! Bounds the data in flight on a long leg that starts with a large initial window.
 //!
-//! The initial window of a route is a number of segments, and the congestion window grows from it by
-//! what one flight after the other has carried. On a long leg, that takes several round trips, although
-//! the ACKs of the first flight show the rate of the path within some milliseconds. So a start on a leg
-//! that is long, or [presumably](crate::long_legs) long, gets the largest window, and the relay lets
-//! less be in flight:
+//! Usually, a connection starts with a fixed number of segments, and the congestion window grows by what each
+//! flight has carried. On a long leg, this takes several round trips, although the ACKs of the first flight
+//! show the rate of the path within some milliseconds. So a leg that is long, or [presumably](crate::long_legs)
+//! long, gets the largest initial window, and the relay limits the data in flight:
 //!
-//! | when | in flight |
+//! | when | most data in flight |
 //! | --- | --- |
 //! | until the first ACKs show a rate | the segments of a cold or learned start, and what is acknowledged: as in slow start |
 //! | then | 1.25 times what this rate carries in a round trip, at most 16 times what is acknowledged |
-//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before, and more as in slow start while there is no queue |
+//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before, and more as in slow start while there is neither a queue nor a loss |
 //! | after a loss | what the rate carries in a round trip |
-//! | when the congestion window has become smaller than that | the relay limits nothing any more |
+//! | from the time on at which the congestion window is no larger than this limit | no limit |
 //!
-//! This is what Careful Resume (draft-ietf-tsvwg-careful-resume) does with a remembered rate, here with
-//! one that the first flight has measured.
+//! The limit is never less than the segments of the cold or learned start. Careful Resume
+//! (draft-ietf-tsvwg-careful-resume) makes a similar start at a remembered rate; here, the first flight
+//! measures the rate.
 
 use midspan_units::{ByteSize, Time, TimeSpan};
 

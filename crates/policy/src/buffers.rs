@@ -1,10 +1,10 @@
 //! How much unsent data an outbound leg needs in its send buffer (Maki §III, §IV).
 //!
-//! While the inbound leg waits for a retransmission, the outbound leg sends what waits in its send
-//! buffer, and starves when that is gone (the harm that Maki analyses). The buffer is large enough
-//! if it holds what the outbound leg delivers during such a stall: two round trips of the inbound
-//! leg (one until the loss is noticed, another until it is repaired), or the longest recent stall.
-//! A larger buffer only makes the data old.
+//! While the inbound leg waits for a retransmission, the outbound leg sends the data of its send buffer. When
+//! this data is used up, the outbound leg starves: that is the harm that Maki analyses. The buffer is large
+//! enough if it holds what the outbound leg delivers during such a stall. A stall lasts two round trips of the
+//! inbound leg (one until the loss is noticed, another until it is repaired), or as long as the longest recent
+//! stall, whichever is longer. In a larger buffer, data only becomes older.
 //!
 //! The limit of unsent data bounds what waits, so that the kernel still fits the rest of the buffer
 //! to the data in flight. The buffer's own size is set only if it must be larger than the kernel

@@ -1,10 +1,11 @@
 //! The share of one client in a proxy that other clients use too, and which sessions are evicted.
 //!
 //! A client that opens many connections, or whose connections never end, must not shut out other
-//! clients. So one client gets a [quarter](share_of_client) of the sessions that the proxy can
-//! carry. Beyond [7/8](is_crowded) of them, a session is evicted for each new one: the longest idle
-//! session of the client with the most sessions. Sessions that move data, and those of a client
-//! with few sessions, are never evicted.
+//! clients. So one client gets a [quarter](share_of_client) of the sessions that the proxy can carry, but at
+//! least [`LEAST_SHARE`]. If [7/8](is_crowded) of the places for sessions are in use, an idle session is
+//! evicted for each new one: the longest idle session of the client with the most sessions. Sessions that
+//! have moved data recently ([`IDLE`]) are never evicted, and a client loses none while another client has
+//! more sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,15 +1,16 @@
-//! Starts on unknown paths: more than ten segments, spread, and not for many connections at once.
+//! Starts on unknown paths: more than ten segments, spread over time, and not for many connections at once.
 //!
 //! RFC 6928 chose ten segments in 2013. On a satellite link, each doubling from there takes more
 //! than half a second. Most content networks begin with more, up to 50 and in some cases 100 (Rüth
 //! and Hohlfeld, *Demystifying TCP Initial Window Configurations of Content Distribution Networks*,
-//! TMA 2018). Here a first connection begins with `WINDOW` segments, ten at once and the others
-//! [spread](crate::FirstFlight). The harm that such flights could do is bounded for each peer:
+//! TMA 2018). Here, a connection to an unknown peer begins with up to `WINDOW` segments, ten at once and the
+//! others [spread](crate::FirstFlight). Three rules bound the harm that such flights could do to a peer:
 //!
-//! - all connections that start within `TOGETHER` of each other share `EXTRA` segments, beyond ten
-//!   segments each;
-//! - while a session with the peer has more than ten segments in flight, new ones begin with ten;
-//! - after a short session that lost a tenth of its segments, the window is halved, down to ten.
+//! - All connections that start within `TOGETHER` of each other share `EXTRA` segments, beyond ten
+//!   segments each.
+//! - While a session with the peer has more than ten segments in flight, new ones begin with ten.
+//! - After a short session that lost more than a tenth of its segments, the window is halved for an hour, down
+//!   to ten.
 //!
 //! All this ends with a session that delivers enough to [learn](crate::learned_start) the capacity
 //! of the path.

@@ -1,12 +1,12 @@
 //! The congestion control of a leg.
 //!
-//! CUBIC (RFC 9438) takes every loss for congestion. On a long path, a few losses that are not
-//! congestion keep it far below the path's capacity; BBR follows the delivery rate instead. On
-//! short or clean legs, CUBIC shares more fairly with other traffic. So a leg begins with CUBIC. It
-//! changes to BBR in three cases: it is long and lost segments while there was no queue; it is
-//! short and keeps losing many segments while there is no queue; or earlier sessions with the same
-//! peer found one of these. It never changes back: once a socket has used BBR, Linux continues to
-//! pace it, whatever it is changed to.
+//! CUBIC (RFC 9438) treats every loss as congestion. On a long path, a few losses that are not
+//! congestion keep CUBIC far below the path's capacity, while BBR follows the delivery rate. On
+//! short or clean legs, CUBIC shares more fairly with other traffic. So a leg begins with CUBIC, unless
+//! earlier sessions found the path to this peer lossy: then it begins with BBR. A leg with CUBIC changes to BBR
+//! in two cases: a long leg has lost segments while there was no queue, or a short leg keeps losing many
+//! segments while there is no queue. No leg changes back: once a socket has used BBR, Linux continues to
+//! pace this socket under every congestion control. If the machine has no BBR, the leg keeps CUBIC.
 
 use midspan_units::TimeSpan;
 

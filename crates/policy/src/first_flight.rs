@@ -1,12 +1,13 @@
 //! Spreads a first flight that is larger than usual, by pacing it at the input of TCP.
 //!
 //! The first ten segments leave at once, as from any connection (RFC 6928). The others follow one
-//! by one: at the path's rate if that is known, otherwise over half a round trip, but at most
+//! by one: at the path's rate if that is known, otherwise over half a round trip, but over at most
 //! [`LONGEST`]. So the flight is no burst at the rate of the nearest link (Sallantin et al.,
-//! *Initial Spreading: a Fast Start-Up TCP Mechanism*, LCN 2013). Spreading ends with this flight,
-//! because its ACKs spread what follows. Linux could spread it (`SO_MAX_PACING_RATE`), but it never
-//! stops pacing a socket that once had this option, and the option would slow the leg at each
-//! doubling of slow start.
+//! *Initial Spreading: a Fast Start-Up TCP Mechanism*, LCN 2013). A flight that would be spread over less than
+//! [`SHORTEST`] leaves at once. Spreading ends with this flight, because its ACKs spread what follows.
+//!
+//! Linux could spread the flight too (`SO_MAX_PACING_RATE`). But Linux never stops pacing a socket that once
+//! had this option, and the option would slow the leg at each doubling of slow start.
 
 use midspan_units::{BitRate, TimeSpan};
 

@@ -1,11 +1,13 @@
 //! Starts on known paths: what earlier connections to a peer showed.
 //!
-//! A connection begins with ten segments (RFC 6928) and takes round trips to find out what its path
-//! carries, although the connection before it had found that out. This module remembers the path's
-//! capacity (delivery rate times minimum round trip) for each client (an IPv4 address, an IPv6
-//! /64), as far as RFC 9040 lets connections share such knowledge. The capacity ages and is halved
-//! after starts that lost segments. Connections that start at the same time share it with each
-//! other and with the data already in flight, so that many at once do not flood the path.
+//! A connection begins with ten segments (RFC 6928) and takes round trips to measure what its path
+//! carries, although the connection before it has measured that already. This module stores the path's
+//! capacity (delivery rate times minimum round trip) for each peer, a client or a server (an IPv4 address, an
+//! IPv6 /64), as far as RFC 9040 lets connections share such measurements. The capacity is halved after each
+//! ten minutes without a further measurement, and forgotten after an hour without one. A start gets a part of
+//! the capacity, which is halved after sessions that lost segments. Connections that start at the same time
+//! share the capacity with each other and with the data already in flight, so that many at once do not flood
+//! the path.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

@@ -1,19 +1,19 @@
-//! Sans-IO decisions: what the proxy and the simulator do with a flow.
+//! The decisions of a proxy about its sessions, without I/O, for the real proxy and for the simulator.
 //!
 //! The caller owns sockets, timers and the clock. It passes in the time and its measurements
-//! ([`LegSample`]) and carries out the decision that comes back. These decisions exist, by their
-//! moment:
+//! ([`LegSample`]) and carries out the decision that is returned. The decisions, in the order of their
+//! moments:
 //!
 //! | decision | moment | content |
 //! | --- | --- | --- |
 //! | [`RouteDecision`](overlay::RouteDecision) | when a client has requested a server | by which other proxies the session goes |
 //! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
-//! | [`Admission`] | before there is a socket | intercept or bypass, handshake |
+//! | [`Admission`] | before there is a socket | intercept, bypass or refuse; handshake |
 //! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions; perhaps [bounded](bounded_start) by the relay |
 //! | [`AutomaticAhead`] | before the first byte towards a client behind a long leg, then while data flows | how far data is sent ahead of its window |
-//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, or behind a long leg; then while data flows | oversized segments, sending ahead |
-//! | [`Start`] | before the first byte on a leg | congestion control, segment ceiling, window scale, buffers; towards servers also the initial window and the receive window |
-//! | [`Decision`] | while data flows | rate, buffers, segment size up to the ceiling, in-flight cap |
+//! | [`NarrowLeg`] | before the first byte towards a client with a known access link, or behind a long leg; then while data flows | oversized segments, sending ahead, bounded start |
+//! | [`Start`] | before the first byte on a leg | congestion control, pacing, segment ceiling, window scale, buffers; towards servers also the initial window and the receive window |
+//! | [`Decision`] | while data flows | congestion control, rate, buffers, segment size up to the ceiling, in-flight cap |
 //! | [`Bounding`] | while memory is short | buffers of one direction |
 //! | [`AckVerdict`] | for each ACK that may be thinned | pass, pass after a held one, hold |
 //!
@@ -26,8 +26,8 @@
 //! [`making_room`] chooses the connection that makes room for a new one.
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
-//! thinning). The real proxy feeds it from kernel sockets, the simulator from simulated ones; the
-//! code is the same.
+//! thinning). The real proxy passes samples of kernel sockets to it, the simulator those of simulated sockets;
+//! the code is the same.
 //!
 //! This crate is pure: no clock, no I/O, no random source.
 
@@ -129,18 +129,19 @@ impl Leg {
 }
 
 /// Decides for the sessions of one proxy: every decision of a proxy about a session is a method
-/// here. [`make`] makes the policy of a name; the relay, the gate and the simulator ask it.
+/// here. [`make`] makes the policy of a name; the relay, the gate and the simulator call its methods.
 ///
 /// Order of calls for a session: [`passage`](Policy::passage) where its SYN is seen;
 /// [`admit`](Policy::admit) once; if it returns [`Admission::Intercept`],
 /// [`window`](Policy::window) where there are windows to choose from, [`start`](Policy::start) once, or
 /// its two parts [`server_start`](Policy::server_start) and [`client_start`](Policy::client_start);
+/// [`ahead`](Policy::ahead) and [`narrow`](Policy::narrow) for the client's leg, where they apply;
 /// then [`sample`](Policy::sample) at each [`sampling_interval`](Policy::sampling_interval) while
-/// data flows; and [`end`](Policy::end) once. One session may have its SYN decided by one instance
-/// and the rest by another.
+/// data flows; and [`end`](Policy::end) once. One instance may decide about the SYN of a session,
+/// and another instance about the rest.
 ///
 /// `known` has the measurements that all sessions of the proxy have left for later ones. The caller
-/// owns it, since several policies share it, and may have [divided](KnowledgeParts) it.
+/// owns it, because several policies share it, and may have [divided](KnowledgeParts) it.
 pub trait Policy {
     /// Called for a connection whose SYN is seen, before [`admit`](Policy::admit), and at each
     /// repetition of the SYN (`repetitions` of them so far) while the server has not answered:

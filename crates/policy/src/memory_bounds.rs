@@ -1,13 +1,13 @@
 //! How much memory a proxy may use if the configuration does not set it.
 //!
-//! | bound | of what | why |
+//! | bound | of which amount | reason |
 //! | --- | --- | --- |
 //! | a quarter | the machine's memory | other programs need some |
-//! | three quarters | the tightest limit of the control groups of the process | beyond the limit the kernel ends the process |
+//! | three quarters | the tightest limit of the cgroups of the process | beyond the limit the kernel ends the process |
 //! | half, for queues only | the pressure of TCP (`net.ipv4.tcp_mem`) | beyond the pressure the kernel holds all sockets of the machine back, ssh too |
 //!
-//! The lower of the first two is the budget of all sessions. The third bounds what their queues may
-//! hold beyond the minimum of each session.
+//! The lower of the first two is the budget of all sessions, but the budget is at least [`LEAST_BUDGET`]. The
+//! third bounds what the queues of all sessions may hold beyond the minimum of each session.
 
 use crate::memory_share::sessions_carried;
 

@@ -1,15 +1,15 @@
 //! How a memory budget is shared between the directions of all sessions.
 //!
-//! The bytes that buffers may hold count, not those that they hold: a window that is offered to a
-//! peer cannot be taken back once data is in it. So each direction has a
-//! [reservation](DirectionMemory::reservation), and the sum of all stays within the budget:
+//! A buffer counts with the bytes that it may come to hold, not with those that it holds, because a window
+//! that was offered to a peer cannot be taken back once data is in it. So each direction has a
+//! [reservation](DirectionMemory::reservation), and the sum of all is kept within the budget:
 //!
-//! | of the budget is reserved | consequence |
+//! | reserved part of the budget | consequence |
 //! | --- | --- |
 //! | up to a quarter | the kernel tunes all buffers |
 //! | more | buffers of idle directions are made small, those of new sessions too |
-//! | more than a half | a direction grows only up to a level |
-//! | more than 9/16 | the level falls step by step, and rises again below 9/16; directions above the level come down to it, the largest first |
+//! | more than a half | a direction grows only up to a level, and directions above the level come down to it; the level rises step by step |
+//! | more than 9/16 | the level falls step by step, so the largest directions come down first |
 //! | 5/8 | no direction grows any more: the rest is for the minimum of new sessions |
 //! | 7/8 | new sessions are shed |
 //!
@@ -17,7 +17,8 @@
 //! has one for all TCP sockets of the machine. The same shares of it have the same consequences,
 //! except the last one: a new session with the least buffers is not shed because of it.
 //!
-//! A direction that moves data grows again, by the kernel's tuning, while there is room.
+//! A direction that moves data grows again while there is room: by the kernel's tuning if the result stays
+//! within a quarter of the budget, otherwise by doubling its limits.
 
 #[cfg(test)]
 mod tests;

@@ -106,8 +106,9 @@ pub struct NarrowDecision {
 /// | kind | calls |
 /// | --- | --- |
 /// | before the first byte | [`start`](Self::start) |
-/// | input | [`handle_sample`](Self::handle_sample), [`handle_end`](Self::handle_end) |
-/// | output | [`cap`](Self::cap), [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
+/// | input | [`handle_sample`](Self::handle_sample) and [`handle_end`](Self::handle_end), which return what changes; [`set_ahead_allowed`](Self::set_ahead_allowed), [`handle_shortage`](Self::handle_shortage) |
+/// | output | [`cap`](Self::cap) or [`cap_within_window`](Self::cap_within_window); [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
+/// | getters | [`is_read`](Self::is_read), [`segment_size`](Self::segment_size), [`is_oversized`](Self::is_oversized), [`sending_ahead_losses`](Self::sending_ahead_losses), [`ahead_state`](Self::ahead_state), [`ahead_record`](Self::ahead_record) |
 #[derive(Debug)]
 pub struct NarrowLeg {
     start: NarrowStart,

@@ -1,11 +1,11 @@
 //! What the sessions of each network of clients have in flight over long legs.
 //!
-//! The window of a client limits a new session until it has grown, and so does a congestion window. A
-//! session that is alone on its link may go beyond both, as far as measurements allow. The sessions of
+//! At first, a new session is limited by the client's window and by its own congestion window. A session that
+//! is alone on its link may go beyond both, as far as measurements allow. But the sessions of
 //! one network (an IPv4 /24, an IPv6 /48) presumably share a link: the connections of a web page, or
-//! the clients of one satellite beam. A session that goes ahead there takes the part of the others,
-//! whose windows grow by one round trip after the other. So a session goes ahead only while the others
-//! of its network have hardly anything in flight.
+//! the clients of one satellite beam. A session that goes ahead there takes capacity from the others, whose
+//! windows grow only once in a round trip. So a session goes ahead only while all others
+//! of its network together have at most ten segments in flight.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -1,16 +1,17 @@
-//! How many connections may be being opened at a time: enough for long paths, few for a flood.
+//! How many connections may be in the process of opening at a time: enough for long paths, few for a flood.
 //!
-//! By Little's law, as many connections are being opened at a time as the rate of new ones times the
-//! time that one takes: over a satellite (0.6 s), 10,000 a second are 6,000 at a time. A fixed limit
+//! By Little's law, the number of openings at a time is the rate of new connections times the
+//! duration of one opening: over a satellite (0.6 s), 10,000 a second are 6,000 at a time. A fixed limit
 //! is therefore a limit of the rate, and the longer the path is, the lower this rate. But connections
 //! that are never completed, because their SYNs were forged or their servers are dead, must not take
 //! up descriptors and memory without a bound.
 //!
-//! So the limit grows with the connections that were *completed* in the last [`WINDOW`]: rate times
-//! window, which is more than rate times opening time wherever an opening takes less than the window.
-//! A forged SYN is never completed, so a flood finds the configured limit only. The limit of one
+//! So the configured limit grows by the connections that were *completed* in the last [`WINDOW`]. That is
+//! rate times window, which is more than rate times opening time wherever an opening takes less than the
+//! window. A forged SYN is never completed, so a flood does not raise the limit. The limit of one
 //! client grows in the same way, up to a quarter of the limit of all, so that many hosts behind one
-//! address are served and other clients keep their part.
+//! address are served and other clients keep their part. The limit of all grows to at most a quarter of the
+//! process's descriptors, and to at most 65,536.
 //!
 //! The configured limit decides how fast the rate may grow: like the window of a slow start, the
 //! connections of one opening time make room for those of the next.

@@ -1,9 +1,9 @@
-//! When the sessions of a thread are sampled, so that samples take a bounded part of it.
+//! When the sessions of a thread are sampled, so that samples take a bounded part of its time.
 //!
-//! A sample costs about 3 µs: `TCP_INFO` of both legs, and the policy's decision. Ten samples a
-//! second of a few thousand sessions are cheap. Of 100,000 sessions, they would take three cores. So
-//! the samples of a thread keep a distance: where they are too many, each session waits longer for
-//! its next one.
+//! A sample costs about 3 µs: `TCP_INFO` of both legs, and the policy's decision. Ten samples a second of each
+//! of a few thousand sessions are cheap. With 100,000 sessions, these samples would take three cores. So two
+//! samples of a thread have a least distance in time: if there are too many sessions, each session waits
+//! longer for its next sample.
 
 use midspan_units::{Time, TimeSpan};
 

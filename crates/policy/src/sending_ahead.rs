@@ -50,13 +50,14 @@ impl SendAhead {
 
 /// How far ahead of the advertised window one leg may send, while data flows.
 ///
-/// The window scale cannot be changed once data has been sent; to run ahead less, less is written.
-/// While nothing is lost, the wanted window is allowed. After a loss the client may have to drop
-/// what lies beyond its true window, so only the true window is allowed. Two conditions end this:
-/// no loss for a round trip (at least 0.1 s, and longer where losses repeat), and as many bytes
-/// acknowledged as were allowed. The second one covers a leg that waits for a time-out. Then the
-/// allowed window doubles, and again after each further such step. A slow reader's window shrinks;
-/// then no more than that window is allowed. A window of zero stops the sender in any case.
+/// The window scale cannot be changed once data has been sent, so the leg is limited by how much is written to
+/// it. While nothing is lost, the whole wanted window is allowed. After a loss, the client may have to drop the
+/// data beyond its true window, so only the true window is allowed, but at least four segments. The allowed
+/// window then doubles, step by step, each time when two conditions are met. First, no segment was lost for
+/// a round trip (at least 0.1 s, and up to eight times as long if losses repeat). Second, as many bytes were
+/// acknowledged as were allowed, or nothing is unacknowledged; this condition covers a leg that waits for a
+/// time-out. If the true window falls below a quarter of its largest value, the reader is slow, and no more
+/// than the true window is allowed, but at least four segments. A window of zero stops the sender in any case.
 #[derive(Debug, Clone, Copy)]
 pub struct SendingAhead {
     wanted: u64,

@@ -3,11 +3,11 @@
 //!
 //! A kernel offers 64 KB at first and enlarges its window in each round trip. Since Linux 6.10, a socket
 //! whose receive buffer was set before it connects offers the whole buffer with the first ACK after the
-//! handshake. That gains only if the server sends more at once than 64 KB. So the window is opened towards
-//! servers in whose network one was found that [filled](crate::arrivals) the window it was offered over a
-//! long leg, as a second proxy before a satellite does. The window is twice what the largest measured rate
-//! carries in a round trip. The kernel continues to tune the buffer, so a server that is faster than that
-//! loses nothing.
+//! handshake. That helps only if the server sends more than 64 KB at once. So a larger window is opened only
+//! towards networks in which, within the last hour, a server [filled](crate::arrivals) the window that it was
+//! offered over a long leg, as a second proxy before a satellite does. The window is twice what the largest
+//! measured rate carries in a round trip, at most [`MOST`]. The kernel continues to tune the buffer, so a
+//! server that is faster than this rate loses nothing.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;

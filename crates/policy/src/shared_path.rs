@@ -1,13 +1,14 @@
-//! Sessions that share a bottleneck: the rate of each, so that together they keep its queue short.
+//! Bounds the rates of sessions that share a bottleneck, so that its queue stays short.
 //!
 //! Twenty downloads through one satellite link fill its queue, each with its own congestion
 //! control. Other traffic on the link waits behind them or loses packets. The proxy sees all
 //! twenty. Sessions are treated as sharing a bottleneck if their clients are in one network (an
 //! IPv4 /24, an IPv6 /48), they deliver at the same time over long legs, and *all* of them see a
-//! queue. A link with a queue is never idle, so what they deliver together while the queue stands
-//! is the link's capacity. That capacity is divided among the sessions with data waiting (max-min
-//! fairness: what one does not use is left to the others), times a gain that falls as the queue
-//! grows. So the data in flight to that network (rate times round trip) is bounded as a whole.
+//! queue. A link with a queue is never idle, so the link's capacity is what these sessions deliver
+//! together while the queue stands. That capacity, times a gain that falls as the queue grows, is
+//! divided among the sessions with data waiting (max-min fairness: what one session does not use is
+//! left to the others). So the data in flight to that network (rate times round trip) is bounded as a
+//! whole.
 //!
 //! If the queue stays although all sessions are held back, other traffic causes it: then the bound
 //! is lifted for a while.

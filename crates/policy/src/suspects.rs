@@ -1,8 +1,9 @@
 //! Pairs of a client's host and a server whose sessions may have caused a fault of the program.
 //!
 //! After a fault, new connections of such a pair are not split for a while: one minute after the first
-//! fault, and twice as long after each further one. A program's fault that a certain peer causes
-//! therefore costs other sessions less and less often.
+//! fault, and twice as long after each further one, up to 64 minutes. So if a certain peer causes a fault of
+//! the program, this fault interrupts other sessions less and less often. A pair without a fault for a day
+//! begins with one minute again.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

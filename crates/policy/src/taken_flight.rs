@@ -1,11 +1,11 @@
-//! What a session has learned about the path that takes its data: the largest flight that arrived
+//! What one session has measured of the path that carries its data: the largest flight that arrived
 //! without loss or queue, the largest delivery rate, and whether the session met a limit at all.
 //!
 //! A transfer that ends before its window stops growing, or that the peer's window holds back,
 //! delivers less than the path carries. BBR marks such samples as "app-limited"
-//! (draft-ietf-ccwg-bbr); here, too, such a rate may raise the known capacity but does not limit
-//! it. A flight that arrived without a queue may be repeated. A queue shows the path's limit, and
-//! so do losses, except for losses on a long path without a queue: those are random, whatever is
+//! (draft-ietf-ccwg-bbr). Here, such a rate may also raise the known capacity but does not limit
+//! it. A later session may begin with a flight that arrived without a queue. A queue shows the path's limit.
+//! Losses show the limit too, except losses without a queue on a long path: these are random, whatever is
 //! sent.
 
 use midspan_units::BitRate;

@@ -1,9 +1,12 @@
-//! Settings for two proxies at both ends of one bad link, of which the operator has written the rates.
+//! Settings for two proxies at both ends of one bad link, from the rates and the round trip that the operator
+//! has written.
 //!
 //! No protocol runs between the two. The *terminal*, at the clients' end, opens the connections over the link,
-//! and the *hub*, at the servers' end, accepts them. Three things together remove slow start from the link: the
-//! end that receives has its whole window open from the first ACK on, the end that sends has a large initial
-//! window, and pacing keeps the first flight at the rate of the link. None of them gains anything alone.
+//! and the *hub*, at the servers' end, accepts them. Three settings together remove slow start from downloads
+//! over the link: the terminal has its whole receive window open from the first ACK on, the hub has a large
+//! initial window, and pacing keeps the hub's first flight at the rate of the link. None of them gains anything
+//! alone. Uploads have the same initial window and pacing at the terminal, and the kernel's receive window at
+//! the hub. Both ends use BBR.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 

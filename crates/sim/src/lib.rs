@@ -7,10 +7,11 @@
 //!
 //! | module | what it does |
 //! | --- | --- |
-//! | [`tcp`] | senders (Tahoe, Reno, NewReno, SACK, CUBIC) and receivers, as state machines |
+//! | [`tcp`] | senders (Tahoe, Reno, NewReno, SACK, CUBIC, BBR) and receivers, as state machines |
 //! | [`proxy`] | how a split proxy joins two legs: buffers, service time, pacing |
 //! | [`scenario`](Scenario) | hosts, routers, links, flows, and the checks on them |
 //! | [`Simulation`] | the events: which packet arrives where, when |
+//! | [`Policies`] | the proxies' decisions, by the policies of the real proxy |
 //! | [`Observer`] | sees every packet sent, delivered and dropped |
 //! | [`trace`] | observers that write tables, distributions and packet captures |
 //!

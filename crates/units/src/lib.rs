@@ -1,8 +1,8 @@
 //! Rates, sizes, times, probabilities and service classes: parse, print, compute.
 //!
 //! Every quantity is a separate type, so that a rate is never used as a size. All are integers of a
-//! small base unit (bit/s, bytes, nanoseconds), so that the same input gives the same result on
-//! every machine. All parse from text with a unit ("8 Mbit/s", "64 KiB", "250 ms", "0.1 %"), and
+//! small base unit (bit/s, bytes, nanoseconds, 10⁻¹² of a probability), so that the same input gives the same
+//! result on every machine. All parse from text with a unit ("8 Mbit/s", "64 KiB", "250 ms", "0.1 %"), and
 //! their printed text parses back to the same value. A [`Dscp`] is a number or a name without unit.
 //!
 //! This crate is pure: no clock, no I/O, no random source.

@@ -2,7 +2,7 @@
 
 use crate::{BitRate, ByteSize, Probability, TimeSpan, number};
 
-/// The value of a written quantity in its SI base unit, "bit/s", "bytes" or "share", and this unit. A
+/// The value of a written quantity in its SI base unit ("bit/s", "bytes", "s" or "share"), and this unit. A
 /// number without a unit has an empty unit. `None` if the text is not a quantity.
 ///
 /// ```

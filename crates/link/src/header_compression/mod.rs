@@ -2,11 +2,12 @@
 //! far end a [`Decompressor`].
 //!
 //! Before you change anything here, read RFC 1144 §3.2 and its appendix A. Both ends keep the last
-//! header of each connection. A compressed header contains only how the next header differs from
-//! it, usually 3 to 7 bytes instead of 40. A decompressor does not notice that a frame was lost: it
-//! then restores headers whose TCP checksum is wrong, and the receiver drops these packets, until a
-//! header arrives uncompressed. The compressor sends one when the sender retransmits: a sequence
-//! number that goes back, or an ACK that repeats the previous one, is never compressed.
+//! header of each of up to [`CONNECTIONS`] connections. A compressed header contains only how the next header
+//! differs from the kept one, usually 3 to 7 bytes instead of 40. A decompressor does not notice that a frame
+//! was lost: it then restores headers whose TCP checksum is wrong, and the receiver drops these packets, until
+//! a header arrives uncompressed. The compressor sends an uncompressed header when the sender retransmits: a
+//! segment is never compressed if its sequence number goes back, or if it repeats the numbers and the window
+//! of the previous one.
 //!
 //! Headers whose options change are not compressed either, so there is no gain with timestamps (RFC
 //! 7323).

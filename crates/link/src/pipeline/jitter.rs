@@ -11,13 +11,13 @@ use crate::stage::{Output, Stage};
 /// Delays each packet by a time from zero to a limit, drawn uniformly and independently. A packet
 /// that would overtake the one before it leaves together with that packet.
 ///
-/// A uniform draw is the distribution of `netem` (Hemminger, "Network Emulation with NetEm", 2005)
-/// without a table. Packets at a distance of more than the limit are delayed by half of it on
-/// average. Closer packets are delayed by more, because they wait for the ones before them, but
+/// `netem` draws uniformly too if it has no table of a distribution (Hemminger, "Network Emulation with
+/// NetEm", 2005). If the time between packets is longer than the limit, they are delayed by half of the limit
+/// on average. Closer packets are delayed by more, because they wait for the ones before them, but
 /// never by more than the limit.
 ///
 /// One random number is drawn for each packet, so the draws for other packets do not depend on when
-/// packets arrive. The stage before it limits the number of packets that it holds.
+/// packets arrive. The stage before this one limits the number of packets that it holds.
 #[derive(Debug, Clone)]
 pub(super) struct Jitter<P> {
     most: TimeSpan,

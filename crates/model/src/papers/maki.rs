@@ -54,9 +54,9 @@ pub fn table_1() -> [Table1Row; 5] {
 /// Throughput of a leg of `hops` hops of Table I in bit/s, with variables of single precision and
 /// expressions of double precision, as in a C program that declares `float`.
 ///
-/// Several places of rounding reproduce every printed digit of Table I; this is the simplest: round
-/// trip and ∏(1 − p) accumulate in single precision hop by hop, and the square roots and the result
-/// are stored in single precision.
+/// Rounding at several different places reproduces every printed digit of Table I. The simplest choice is
+/// used here: the round trip and ∏(1 − p) accumulate in single precision hop by hop, and the square roots and
+/// the result are stored in single precision.
 #[must_use]
 #[allow(clippy::cast_possible_truncation)]
 pub fn single_precision(hops: u16) -> f32 {
@@ -134,8 +134,8 @@ pub fn table_2_networks(network: Network) -> [(Probability, TimeSpan); 4] {
 /// Table II.
 ///
 /// Found by trial: Eq. (1) with b = 1, T_o = 1 s, packets of 1,000 bytes and RTT = 2·ΣD gives all
-/// figures except 108.53; that figure is §III as printed with a send buffer of 64 packets, which
-/// then also lowers R1 and R3.
+/// figures except 108.53. That figure follows from §III as printed with a send buffer of 64 packets; with
+/// this buffer, §III also gives less than the printed figures for R1 and R3.
 ///
 /// # Errors
 /// None: the paths are constants.

@@ -1,8 +1,8 @@
 //! Computes the papers' printed figures.
 //!
-//! Each function returns a paper's printed figure together with the result of the paper's own
-//! equations here; the tests of the same names in `tests/` fix both. `docs/papers/` describes what
-//! was chosen where a paper leaves something open, and what does not follow from the paper.
+//! The functions return a paper's printed figures together with the results of the paper's own
+//! equations. Tests in `tests/`, in a file for each paper, keep both fixed. `docs/papers/` describes what
+//! was chosen where a paper leaves something open, and which figures do not follow from the paper.
 
 pub mod hasegawa;
 pub mod maki;

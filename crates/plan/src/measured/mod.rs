@@ -102,8 +102,8 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// The measured path as a way for the analysis. `rate` is that of its slowest link, if the user
-    /// stated it.
+    /// The measured path as a unidirectional path for the analysis. `rate` is that of its slowest link, if the
+    /// user stated it.
     ///
     /// # Errors
     /// No round trip was measured.

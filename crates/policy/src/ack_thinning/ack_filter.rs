@@ -31,8 +31,9 @@ impl AckFilter {
     }
 }
 
-/// ACK filtering without a queue to look into. The filter computes when the narrow link is free, so
-/// that at most one ACK waits, in the filter and not in the device.
+/// ACK filtering for a caller that cannot look into the queue before the narrow link. The filter computes
+/// when the link will be free, and holds an ACK until then. So at most one ACK waits, in the filter and not
+/// in the device. Urgent ACKs leave at once.
 ///
 /// Flows that share the upstream get equal parts of it ([`AckPolicy::handle_active_flows`]). If a
 /// part is less than one ACK for each time-out, ACKs leave at their time-out, and queue up in the

@@ -4,8 +4,8 @@
 //! | --- | --- | --- |
 //! | delayed ACK and FDA(n) | `fixed_delay.rs` | receiver or middlebox |
 //! | ACE thinning (Tam §3.2, §4.4) | `ace/` | receiver or middlebox |
-//! | ACK filtering (AF) | `ack_filter.rs`, `ack_queue.rs` | the queue before the narrow link |
-//! | ECWA (simulated only) | `explicit_window.rs` | receiver; the sender sends its cwnd |
+//! | ACK filtering (AF) | `ack_filter.rs`, `ack_queue.rs` | the queue before the narrow link, or a middlebox before this queue |
+//! | ECWA: the sender sends its cwnd (simulated only) | `explicit_window.rs` | receiver; the sender takes part |
 //! | window prediction (simulated only) | `window_prediction.rs` | receiver |
 //! | ACC (simulated only) | `ack_congestion_control.rs` | receiver; router and sender take part |
 //! | ACK regeneration (simulated only) | `ack_regeneration.rs` | behind the narrow link |

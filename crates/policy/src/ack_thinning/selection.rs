@@ -1,9 +1,10 @@
 //! Whether the SACK blocks of an ACK contain all those of the previous ACK.
 
-/// Bytes that the blocks of an ACK cover in addition to those of the previous ACK with the same
-/// number. `None` if they do not cover all of those, or nothing more. Also `None` if they carry
-/// other information: blocks that overlap or are empty, as a duplicate segment's may be (RFC 2883
-/// §4).
+/// The bytes that the SACK blocks of an ACK (`now`) cover in addition to those of the previous ACK
+/// (`before`), which has the same acknowledgement number. `None` if a block of the previous ACK is not within
+/// one block of the new ACK, or if the new blocks cover nothing more. Also `None` if the new blocks overlap
+/// or are empty, because such blocks carry other information, for example about a duplicate segment
+/// (RFC 2883 §4).
 ///
 /// A block consists of two offsets from the number that the ACK acknowledges: that of its first
 /// byte, and that of the byte after its last. The queue discipline CAKE compares blocks in the same

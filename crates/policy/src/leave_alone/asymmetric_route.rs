@@ -1,6 +1,6 @@
 //! Servers whose answers do not come back through the proxy.
 //!
-//! On an asymmetric route, the proxy sees what clients send but nothing of what servers answer. A
+//! On an asymmetric route, the proxy sees the packets of clients but none of the servers' answers. A
 //! connection that the proxy intercepts there can never be completed, although it would work
 //! without the proxy. So:
 //!
@@ -8,20 +8,20 @@
 //!   has no answer, that connection passes untouched, and is *watched*. If the server is simply
 //!   dead, nothing is learned from this.
 //! - If a watched client acknowledges an answer that did not pass the proxy, the route is
-//!   asymmetric: that is the *proof*. From then on, the client's connections to that prefix pass
-//!   untouched, for [`AsymmetricRoutes::keep`].
+//!   asymmetric: that is the *proof*. From then on, the client's connections to the server's network (an IPv4
+//!   /24, an IPv6 /48) pass untouched, for [`AsymmetricRoutes::keep`].
 //! - When that time is over, the next connection passes untouched once more, and is watched. If the
 //!   route is still asymmetric, the proof is renewed and no client has to wait. If not, the
 //!   connection after it is intercepted.
 //! - If the client was answered before the server was contacted (handshake `early`), that
 //!   connection cannot prove anything. If it ends without an answer from the server, the next one
-//!   is watched.
+//!   passes untouched and is watched.
 //!
 //! A proof holds only for the client that has given it: a client that forges a proof switches the
-//! proxy off for itself. (A host that can forge another's address can do so for the other.) The
-//! memory is bounded, for each client and in all; when it is full, the oldest entry is forgotten.
+//! proxy off for itself. (A host that can forge another host's address can switch the proxy off for that
+//! host.) The memory is bounded, for each client and in all; when it is full, the oldest entry is forgotten.
 //!
-//! RFC 9293, 3.5 (a client acknowledges only what has answered its SYN); RFC 6298, 2.1 (the first
+//! RFC 9293, 3.5 (a client acknowledges only an answer to its SYN); RFC 6298, 2.1 (the first
 //! retransmission after 1 s).
 
 use std::collections::{BTreeMap, BTreeSet};

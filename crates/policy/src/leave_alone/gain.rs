@@ -4,15 +4,15 @@
 //! client can switch the proxy off for another:
 //!
 //! - *Nothing to gain*: in each of [`STREAK`] sessions in a row that carried [`EVIDENCE`] or more,
-//!   the server's leg took a negligible part of the round trip, the client's leg was short, and
-//!   neither lost a segment. Without a leg to shorten and without loss, splitting improves nothing;
-//!   only on a long leg may a split session still start faster.
+//!   the server's leg had at most 1/[`NEGLIGIBLE`] of the client leg's round trip, the client's leg was shorter
+//!   than [`LONG`], and no segment was lost on either leg. Without loss and without a long leg, splitting
+//!   improves nothing; only on a long leg, a split session may still start faster.
 //! - *Both legs are short*: in each of [`STREAK_SHORT`] sessions in a row that carried
 //!   [`EVIDENCE_SHORT`] or more, both legs had a round trip of less than [`SHORT`], as in a LAN, and
-//!   neither lost a segment. On such a path the second TCP only costs processor time.
-//! - *No gain seen*: of flows of [`EVIDENCE`] or more, the median goodput of the latest split ones
-//!   is no better than that of the latest ones that were not split (the *control group*), with at
-//!   least [`COMPARED`] flows each.
+//!   no segment was lost on either leg. On such a path the second TCP only costs processor time.
+//! - *No gain seen*: among flows that carried [`EVIDENCE`] or more, the median goodput of the latest split
+//!   flows is no better than that of the latest flows that were not split (the *control group*), with at
+//!   least [`COMPARED`] flows of each kind.
 //!
 //! The same measurements, over all routes and by size, are shown to the operator. Memory is
 //! bounded: the oldest routes are forgotten.

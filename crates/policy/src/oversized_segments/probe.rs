@@ -115,12 +115,13 @@ impl Probe {
 
 /// The segment size of one leg towards a client, while data flows.
 ///
-/// It starts at the client's own segment size. Once data flows and all of it is acknowledged, one
-/// oversized segment is sent and nothing after it ([`LegDecision::in_flight_cap`]). As soon as it
-/// has left, the size is the client's own again: if the probe is lost, its bytes arrive with the
-/// first retransmission, and slow start continues as before ([`LegDecision::slow_start_again`]),
-/// because this loss is no sign of congestion. If the probe is acknowledged without a
-/// retransmission, the size is raised; a later time-out takes it back. Until the kernel's
+/// The leg starts at the client's own segment size. Once data flows and all of it is acknowledged, one
+/// oversized segment is sent as a probe and nothing after it ([`LegDecision::in_flight_cap`]). As soon as the
+/// probe has left, the size is the client's own again, so if the probe is lost, its bytes are sent again in
+/// segments of the client's own size. A lost probe is no sign of congestion, so slow start continues as
+/// before ([`LegDecision::slow_start_again`]). If the probe is acknowledged with at most one retransmission,
+/// which may be a tail loss probe (RFC 8985 §7), the size is raised. A later time-out takes it back. A client
+/// that is known to accept oversized segments needs no probe. Until the kernel's
 /// congestion window is the smaller limit, data in flight is bounded in bytes, not in segments (RFC
 /// 3465), so that larger segments take no larger share of the path.
 ///
@@ -128,7 +129,7 @@ impl Probe {
 /// | --- | --- |
 /// | input | [`handle_sample`](Self::handle_sample), which returns what is to change; [`handle_end`](Self::handle_end) |
 /// | output | [`poll_event`](Self::poll_event) until `None`; [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
-/// | getters | [`holds_to_fill`](Self::holds_to_fill), [`verdict`](Self::verdict), [`size`](Self::size) |
+/// | getters | [`is_oversized`](Self::is_oversized), [`holds_to_fill`](Self::holds_to_fill), [`verdict`](Self::verdict), [`size`](Self::size) |
 #[derive(Debug, Clone)]
 pub struct OversizedSegments {
     sizes: Arc<[u32]>,

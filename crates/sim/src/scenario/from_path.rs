@@ -48,13 +48,13 @@ impl Scenario {
     /// turn, one for all if they run together.
     ///
     /// TCP is set as Linux sets it, as far as the simulator models that: segments that fill packets
-    /// of 1,500 bytes with timestamps, an initial window of ten, CUBIC or Reno with SACK (NewReno
-    /// if a host has no SACK), time-outs of at least 200 ms, a delayed ACK after 40 ms, autotuned
-    /// windows. A client sends a request of 100 bytes for each download. A proxy's `pacing_rate`
-    /// paces at the input of TCP. Its `keepalive` and `user_timeout` have no effect.
+    /// of 1,500 bytes with timestamps, an initial window of ten, CUBIC, Reno or BBR with SACK (NewReno
+    /// instead of Reno if a host has no SACK), time-outs of at least 200 ms, a delayed ACK after 40 ms,
+    /// autotuned windows. A client sends a request of 100 bytes for each download, request or object. A proxy's
+    /// `pacing_rate` paces at the input of TCP. Its `keepalive` and `user_timeout` have no effect.
     ///
     /// # Errors
-    /// A congestion control is unknown.
+    /// A congestion control is unknown, or a flow runs a command.
     pub fn from_path(path: &Path, proxies: bool) -> Result<Vec<PathScenario>, ScenarioError> {
         let flows: Vec<usize> = (0..path.flows.len()).collect();
         let groups: Vec<&[usize]> = match path.order {
@@ -107,7 +107,7 @@ impl Flow {
     /// end.
     ///
     /// # Errors
-    /// A congestion control is unknown.
+    /// A congestion control is unknown, or the flow runs a command.
     pub fn of_path(path: &Path, flow: &PathFlow, proxies: bool) -> Result<Self, ScenarioError> {
         let source = match flow.workload {
             Workload::Download { size } | Workload::Upload { size } => Source::Fixed(size),

@@ -189,9 +189,9 @@ impl Scenario {
 
     /// Sets the access link of the client behind a flow's proxy number `split`, counted from 0. The
     /// proxy's policy decides on this leg, as in the real proxy
-    /// ([`NarrowLeg`](midspan_policy::narrow_leg::NarrowLeg)). Sessions begin with oversized segments
-    /// in this `way`. This affects only the last proxy before a client that
-    /// downloads. Packets are fragmented if a link has an [MTU](Configuration::mtu).
+    /// ([`NarrowLeg`](midspan_policy::narrow_leg::NarrowLeg)). `start` sets how sessions begin with
+    /// oversized segments. This call affects only the last proxy before a client that downloads. Packets
+    /// are fragmented if a link has an [MTU](Configuration::mtu).
     pub fn set_access(
         &mut self,
         flow: FlowId,

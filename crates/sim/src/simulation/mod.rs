@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! | --- | --- |
+//! | `check` | whether a scenario can be simulated |
 //! | `leg` | makes legs, relays and links of a scenario |
 //! | `places` | numbers everything that can have an event |
 //! | `answers` | receivers that answer a packet as soon as it is sent |

@@ -36,6 +36,7 @@ use crate::tcp::{Receiver, SenderConfiguration, Variant, WindowGrowth};
 /// | [`window`](Policy::window), `initial_window`, `first_flight` | for sessions whose policy [learns](midspan_policy::PolicyName::learns) |
 /// | `send_buffer`, `notsent_lowat`, `pacing_rate`, `pacing_by`, `segment_ceiling`, `oversized_start`, `window_scale` | for the outbound leg |
 /// | `receive_buffer` | for the inbound leg |
+/// | while data flows: all fields of a [`LegDecision`](midspan_policy::LegDecision) | for the outbound leg |
 /// | `receive_window`, `connect_timeout`, `keepalive`, `user_timeout` | no effect |
 ///
 /// If the proxy paces at the input of TCP, a pacing rate applies there.

@@ -1,9 +1,9 @@
 //! A packet capture that Wireshark and tcpdump can read. It contains what a capture at the sender
-//! of each leg would show, headers only.
+//! of each leg would show, headers only, without TCP checksums.
 //!
 //! Format: libpcap with nanoseconds (magic `0xa1b23c4d`), link type 101 (raw IP). A node's address
-//! is 10.0.0.0 plus its number and one; a leg's ports are 5001 at the receiver and, at the sender,
-//! 10000 plus its number.
+//! is 10.0.0.0 plus its number and one. A leg's port at the receiver is 5001. Its port at the sender is
+//! 10000 plus the leg's number; numbers from 50,000 on use the same ports again.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -18,10 +18,11 @@ const GROWTH: u32 = 2;
 
 /// The largest number of packets for one ACK while the upstream limits the download.
 ///
-/// The upstream limits if the round trip shows a standing queue, while segments arrive much more
-/// slowly than the downstream can carry them. The rate of the downstream is that of the fastest run of
-/// segments so far. The maximum then rises towards the number with which half of that rate arrives.
-/// Congestion halves it.
+/// The upstream counts as the limit if the round trip is at least twice its shortest value, which shows a
+/// standing queue, and segments arrive at less than half the rate of the downstream. That rate is taken from
+/// the fastest run of segments so far. The maximum then rises, at most twofold in a round trip, towards the
+/// number at which segments arrive at half that rate. If segments arrive faster, the maximum falls to that
+/// number. Congestion halves the maximum. The maximum is never below the usual one.
 #[derive(Debug, Clone, Copy)]
 pub struct UpstreamLimit {
     now: u32,

@@ -3,10 +3,10 @@
 //!
 //! In a window of at least [`LEAST_WINDOW`] segments, ssthresh is set to cwnd in a round
 //!
-//! - whose first [`SAMPLES`] round trips are all longer than the shortest one by an eighth (but at
-//!   least 4 ms and at most 16 ms): a queue builds up; or
-//! - whose ACKs have arrived without a pause for half the shortest round trip (if segments are
-//!   paced: for all of it): the path is full.
+//! - in which more than [`SAMPLES`] round trips were measured, all of them longer than the shortest one of the
+//!   connection by more than an eighth of it (but at least 4 ms and at most 16 ms): a queue builds up; or
+//! - whose ACKs have arrived without a pause of more than 2 ms for half the shortest round trip (if segments
+//!   are paced: for all of it): the path is full.
 
 use std::collections::VecDeque;
 

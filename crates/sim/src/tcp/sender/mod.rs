@@ -1,14 +1,24 @@
 //! The sender of data: what it may send, and how it reacts to loss.
 //!
-//! The common core is here and in `transmit` (the next segment), `growth` (how cwnd opens), `loss`
-//! (the common reaction to a loss), `round_trip` (the retransmission timer) and `limits` (what
-//! limits sending). The variants differ in their reaction to duplicate ACKs and in recovery; each
+//! The common core is here and in these files:
+//!
+//! | file | what it does |
+//! | --- | --- |
+//! | `transmit` | the next segment |
+//! | `growth`, `hystart` | how cwnd opens, and when slow start ends before a loss |
+//! | `loss` | the common reaction to a loss |
+//! | `round_trip` | the retransmission timer |
+//! | `limits` | what limits sending |
+//! | `decision`, `duplicate_start`, `window_scale` | what a policy changes: settings of a live socket, a duplicate start, a larger window scale |
+//! | `getters`, `sample` | what callers and policies read |
+//!
+//! The variants differ in their reaction to duplicate ACKs and in recovery; each
 //! has a file: `tahoe`, `reno`, `new_reno`, `sack`. `cubic` has SACK's recovery, and its own growth
 //! of cwnd.
 //!
-//! BBR needs more of each segment than cwnd and sequence numbers. `tracker` holds it: `segments` (what
-//! is in flight), `delivery_rate`, `timing` (the round trip of every ACK). The model is `bbr`; `rack`
-//! is its loss recovery, `paced` sends.
+//! BBR has to track each segment: `tracker` holds this state, in `segments` (what
+//! is in flight), `delivery_rate` and `timing` (the round trip of every ACK). `bbr` decides on cwnd and the
+//! pacing rate, `rack` is its loss recovery, and `paced` chooses the next segment.
 
 mod bbr;
 mod cubic;

@@ -1,8 +1,9 @@
 //! Loss recovery of a sender with BBR: RACK-TLP (RFC 8985) and F-RTO (RFC 5682), as in Linux.
 //!
-//! A segment is lost if one that was sent later has arrived, and a reordering window has passed.
-//! This also finds segments that are lost again after they were sent again. If no ACK comes, a probe
-//! leaves after two round trips, and everything counts as lost after a time-out.
+//! A segment is lost if a segment that was sent later has arrived, and a reordering window has passed.
+//! In this way, segments that are lost again after they were sent again are found too. If no ACK comes, a
+//! probe leaves after two round trips. After a time-out, everything counts as lost that was not sent again
+//! just before.
 
 use midspan_units::{Time, TimeSpan};
 

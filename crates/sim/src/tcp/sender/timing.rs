@@ -1,9 +1,9 @@
 //! Round-trip times of every ACK, and the retransmission time-out, as in Linux
 //! (`tcp_rtt_estimator`).
 //!
-//! The deviation is the largest of a round, at least the least time-out. It grows at once and
-//! shrinks by a quarter in each round; so the time-out is above the smoothed round trip by at least
-//! the least time-out.
+//! The deviation that counts grows at once to the largest of the present round. At the end of a round, it
+//! shrinks by a quarter of its distance to the largest deviation of this round, which is at least the least
+//! time-out. So the time-out is above the smoothed round trip by at least the least time-out.
 
 use midspan_units::TimeSpan;
 

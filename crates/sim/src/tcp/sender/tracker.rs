@@ -1,8 +1,8 @@
-//! What a sender tracks of every segment, for BBR and for its loss recovery.
+//! The state that a sender tracks for every segment, for BBR and for its loss recovery.
 //!
 //! A sender with BBR has a tracker from the start. A sender whose congestion control may change
-//! while data flows has one too: it only watches, so that BBR begins with deliveries and round trips
-//! that are already known, as in Linux, where every socket measures them.
+//! while data flows has one too. Until the change, this tracker only records deliveries and round
+//! trips, so that BBR begins with them, as in Linux, where every socket measures them.
 
 use midspan_link::Stream;
 use midspan_units::{Time, TimeSpan};

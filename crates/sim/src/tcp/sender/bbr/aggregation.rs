@@ -1,8 +1,8 @@
-//! How many more segments an ACK acknowledges than the bandwidth explains.
+//! How many more segments are acknowledged within a short time than the bandwidth explains.
 //!
 //! Links and receivers that hold ACKs back deliver them in groups. In the pause before a group, the
-//! sender needs more than twice the bandwidth-delay product to keep sending (Linux:
-//! `bbr_update_ack_aggregation`).
+//! sender needs more than twice the bandwidth-delay product in flight to keep sending. So cwnd grows by the
+//! largest excess of the last five to ten rounds (Linux: `bbr_update_ack_aggregation`).
 
 use midspan_units::{Time, TimeSpan};
 

@@ -1,5 +1,5 @@
-//! BBR version 1: sends at the bandwidth that ACKs show, with twice the data in flight that this
-//! takes (Cardwell et al., *BBR: congestion-based congestion control*, ACM Queue 14 (5), 2016;
+//! BBR version 1: sends at the bandwidth that ACKs show, with twice the bandwidth-delay product in flight
+//! (Cardwell et al., *BBR: congestion-based congestion control*, ACM Queue 14 (5), 2016;
 //! draft-cardwell-iccrg-bbr-congestion-control-00). Constants and details are those of Linux 6
 //! (`net/ipv4/tcp_bbr.c`).
 //!

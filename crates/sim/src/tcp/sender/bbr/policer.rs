@@ -1,9 +1,9 @@
 //! The long-term bandwidth of a path with a policer.
 //!
-//! A policer drops what exceeds its rate, after a burst that it lets pass. Two intervals in a row
-//! that begin and end with a loss, lose a fifth of their segments or more, and have the same rate
-//! show a policer. BBR then sends at this rate for some rounds, without probing for more (Linux:
-//! `bbr_lt_bw_sampling`).
+//! A policer drops packets that exceed its rate, after a burst that it lets pass. BBR assumes a policer after
+//! two intervals in a row with the same rate. Each interval lasts 4 to 16 rounds, begins and ends with a loss,
+//! and loses at least one segment for about five that are delivered. BBR then sends at this rate for 48
+//! rounds, without probing for more (Linux: `bbr_lt_bw_sampling`).
 
 use midspan_units::{Time, TimeSpan};
 

@@ -1,10 +1,11 @@
 //! TCP stacks as clients of a gateway that sends oversized segments.
 //!
 //! A stack is behind an access router, which reaches it by a TUN device (the Linux kernel's stack:
-//! by a veth pair). A link with a rate joins the access router and a gateway with Midspan; behind
-//! the gateway is a server. Each stack downloads with normal segments, with oversized segments of
-//! growing size, and on a path that drops fragments. Every byte is compared. A capture at the
-//! access router records ACKs, fragments and the data in them.
+//! by a veth pair). A link with a rate limit joins the access router and a gateway with Midspan;
+//! behind the gateway is a server. Each stack downloads over IPv4 and IPv6: once with normal segments,
+//! twice with oversized segments of each size, and twice with the smallest of these sizes on a path
+//! that drops fragments. Every received byte is compared. A capture at the access router records
+//! ACKs, fragments and the data in them.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -20,8 +20,8 @@ const BUILD_FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/cl
 const FAILED: u8 = 3;
 
 /// Measures TCP stacks as clients of a gateway that sends oversized segments: which stacks accept
-/// them, up to which size, with how many ACKs; and how a download ends if the stack does not accept
-/// them.
+/// these segments, up to which size, and with how many ACKs. Every download must be complete, also if
+/// the stack does not accept the segments.
 ///
 /// Builds the clients: lwIP's with cc and pkg-config (Debian: liblwip-dev), gVisor's with go,
 /// smoltcp's with cargo. A stack whose tools are missing is listed as not measured.

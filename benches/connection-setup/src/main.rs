@@ -3,8 +3,8 @@
 //!
 //! For each case, veth pairs without delay join a client, a gateway and a server, which are network
 //! namespaces. The gateway routes packets; or it routes and tracks connections, as every gateway
-//! with NAT or a stateful firewall does; or it runs Midspan with one of its two handshakes. Needs
-//! the right to make network namespaces, and `nft`.
+//! with NAT or a stateful firewall does; or it tracks connections and runs Midspan with one of the
+//! two handshakes. Needs the right to make network namespaces, and `nft`.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -1,11 +1,12 @@
 //! Measures how fast one core cuts oversized segments.
 //!
-//! Without options, cutting alone. With `--kernel`, a real Midspan in a network namespace sends
-//! downloads over TCP to clients in another one; its fragmenter's thread reads the packets from its
-//! TUN device and sends the fragments through raw sockets. The program prints the goodput, the CPU
-//! time of this thread, and from both the goodput that one core could carry. (On the virtual link,
-//! this thread also does the work of the network and of the clients' IP.) Needs root, or a user who
-//! may make namespaces and open `/dev/net/tun`.
+//! Without options, the program measures the cutting alone, without the kernel. With `--kernel`, a real
+//! Midspan in a network namespace sends downloads over TCP to clients in another one. Midspan's
+//! fragmenter thread reads the packets from a TUN device and sends the fragments through raw sockets.
+//! The program prints the goodput, the CPU time of this thread, and the goodput that one core could
+//! carry, which follows from both. (On the virtual link, this thread also does the work of the network
+//! and of the clients' IP.) `--kernel` needs root, or a user who may make namespaces and open
+//! `/dev/net/tun`.
 
 mod cutting;
 mod kernel;

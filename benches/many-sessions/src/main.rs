@@ -1,11 +1,11 @@
-//! What the samples of many active sessions cost, and whether the relay's threads wait for each
-//! other because of them.
+//! Measures the CPU time for the samples of many active sessions, and whether the relay's threads wait
+//! for each other because they share knowledge.
 //!
-//! The sessions are synthetic: each has a client and a server of its own and moves data all the
-//! time, over a client leg of 600 ms with a queue, where the policy `auto` has most to decide. The
-//! policy, the knowledge that sessions share and the pace of samples are those of the relay, and so
-//! is the reading of `TCP_INFO` of both legs, from real sockets that the sessions use in turn. Time
-//! is virtual: the threads make all samples of some seconds as fast as they can.
+//! The sessions are synthetic: they move data all the time, over a client leg with a round trip of
+//! 600 ms and a queue, where the policy `auto` has most to decide. Four sessions have the same client
+//! and the same server. The policy, the shared knowledge and the pace of samples are the relay's code,
+//! and also the function that reads `TCP_INFO` of both legs. It reads real sockets, which the sessions
+//! use in turn. Time is virtual: the threads make all samples of some seconds as fast as they can.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -1,9 +1,9 @@
-//! Where the time of both cores goes while connections are opened, and what else the machine counts
-//! meanwhile.
+//! The time of all cores while connections are opened, by the threads and states in which it was spent,
+//! and the counters of TCP and connection tracking in the same time.
 //!
-//! The time that a thread has run contains interrupts and softirqs that ran while it was on a core;
-//! kernels without `CONFIG_IRQ_TIME_ACCOUNTING` do not separate them. `/proc/stat` shows by samples
-//! of the clock which part of all time softirqs took.
+//! The run time of a thread contains the interrupts and softirqs that ran while the thread was on a
+//! core; kernels without `CONFIG_IRQ_TIME_ACCOUNTING` do not separate them. The part of all time that
+//! softirqs took comes from `/proc/stat`, which samples it at each clock tick.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -7,7 +7,7 @@
 //! | module | content |
 //! | --- | --- |
 //! | [`network`] | the three namespaces |
-//! | [`peer`] | the programs on the gateway: none, Midspan, HAProxy, nginx |
+//! | [`peer`] | the programs on the gateway: none, Midspan, another build of it, HAProxy, nginx |
 //! | [`server`], [`load`] | the servers and the clients |
 //! | [`usage`] | CPU time and memory of the peer's processes |
 //! | [`accounting`] | where the time of all cores goes while connections are opened |

@@ -1,9 +1,9 @@
 //! Compares two I/O loops for the relay: raw epoll and tokio.
 //!
-//! Both loops run the same relay logic ([`direction`]): one thread per core, listeners with
-//! `SO_REUSEPORT`, splice through pooled pipes for bulk data, and one shared buffer per thread for
-//! small data. The program starts each loop in a process of its own, loads it over loopback and
-//! compares.
+//! Both loops run the same relay logic ([`direction`]): splice through pooled pipes for bulk data, and
+//! one shared buffer per thread for small data. Both have one thread per core, each with a listener
+//! (`SO_REUSEPORT`). The program starts a relay with each loop in turn, in a process of its own, opens
+//! connections through it over loopback, and compares the two.
 //!
 //! | module | content |
 //! | --- | --- |

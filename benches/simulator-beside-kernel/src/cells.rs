@@ -1,8 +1,8 @@
-//! The paths: built-in ones without their proxies, in the direction of a download.
+//! The paths: built-in ones without their proxies, with the links of a download.
 //!
-//! The data goes from the client to the server, because iperf3 reports the round trips only at the
-//! side that sends. So both directions of every link are exchanged. Buffers are large: neither side
-//! is limited by a window.
+//! The data goes from the client to the server, because iperf3 reports round-trip times only at the
+//! end that sends. The upstream and the downstream of each link are exchanged, so the data still
+//! crosses the links' downstream. The buffers are so large that they do not limit the sender.
 
 use std::fmt;
 

@@ -1,11 +1,13 @@
-//! Compares Midspan's simulator with ns-2 and ns-3: the number of packets that flows carry over
-//! lossy paths in the same scenarios, as a Markdown table.
+//! Compares Midspan's simulator with ns-2 and ns-3 in the same scenarios: the number of packets that a
+//! flow carries at several probabilities of loss, as a Markdown table. The proxy's scenario and the
+//! variants Tahoe and Reno are compared with ns-2 only.
 //!
 //! `cargo run --release -p simulator-cross-check`
 //!
-//! Needs both simulators (`apt-get install ns2 libns3-dev g++`), or `--against ns-2`. A row is ok
-//! if the means differ by at most 3 %, or if the difference is within its 95 % interval: the square
-//! root of the sum of the squares of both half widths. The exit status is 1 if any row is not ok.
+//! Needs both simulators (`apt-get install ns2 libns3-dev g++`), or one of them with `--against`. A row
+//! is ok if the means differ by at most 3 %, or by at most the half width of the difference's 95 %
+//! interval, which is the square root of the sum of the squares of both half widths. The exit status is
+//! 1 if any row is not ok.
 
 mod scenario;
 

@@ -1,7 +1,8 @@
-//! The scenarios, as Midspan runs them. `flow.tcl` and `flow.cc` contain the same scenarios.
+//! The scenarios, as Midspan runs them. `flow.tcl` contains the same scenarios for ns-2, and `flow.cc`
+//! the scenario `single` for ns-3.
 //!
-//! Links in a row: 10 Mbit/s each, 40 ms in all, queues of 100 packets. Each packet has 1,000 bytes
-//! of data and 40 bytes of headers. There is an ACK for every packet, windows have up to 100
+//! Links in a row: 10 Mbit/s each, together 40 ms one way, queues of 100 packets. Each packet has 1,000
+//! bytes of data and 40 bytes of headers. There is an ACK for every packet, windows have up to 100
 //! packets, and TCP's other settings are those of ns-2.
 //!
 //! - `single`: links of 5, 30 and 5 ms; the middle one loses data packets.

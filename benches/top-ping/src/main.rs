@@ -1,9 +1,10 @@
 //! Measures what `midspan top` costs the sessions of a proxy: the 99th percentile of the round-trip
-//! times of one byte through the proxy, with `midspan top` and without it, while 9,000 sessions exist, of
-//! which 900 move data. Also what one answer of `/summary` and of `/sessions` costs the relay's threads.
+//! times of one byte through the proxy, with `midspan top` and without it. Meanwhile, 9,000 sessions exist,
+//! of which 900 move data (defaults). The program also measures the time of the relay's threads for one
+//! answer of `/summary` and of `/sessions`.
 //!
-//! Clients, servers, Midspan and `midspan top` run on this machine, over loopback. Nothing needs
-//! privileges. The runs are paired, in an order that alternates.
+//! Clients, servers, Midspan and `midspan top` run on this machine, over loopback, without privileges. Each
+//! pair has a run with `midspan top` and one without; which is first alternates.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -2,9 +2,10 @@
 //!
 //! A [`case`] scripts both ends of one connection, or of several. It runs in a [`network`] of
 //! namespaces (client – router – gateway – router – server). Each [`end`] records its actions and
-//! their results in a [`transcript`]: bytes, ends and error numbers in order, without times. The
-//! run without a proxy gives the expected transcript. If a run with one of the [`proxies`] differs,
-//! this is a fault, unless [`differences`] contains a reason for the difference.
+//! their results in a [`transcript`]: numbers of bytes, FINs and errors in their order, without
+//! times. The expected transcript comes from the run without a proxy, or from the case itself if
+//! the proxy ends in it. If a run with one of the [`proxies`] differs, this is a fault, unless
+//! [`differences`] contains a reason for the difference.
 //!
 //! Proxies are programs: the suite uses no internal interface of any proxy.
 

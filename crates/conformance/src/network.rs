@@ -1,12 +1,12 @@
-//! The network of one run: five namespaces in a row, and the errors that it can make.
+//! The network of one run: five namespaces in a row, and the faults that the two routers can have.
 //!
 //! ```text
 //! client ── access ── gateway ── router ── server
 //!                     (proxy)
 //! ```
 //!
-//! There is a router on each side of the gateway, so that neither an end nor the proxy drops
-//! packets or reports errors.
+//! The routers access and router drop packets, report errors by ICMP and limit packet sizes. So no
+//! rule or setting for this is necessary on the hosts under test: client, gateway and server.
 
 use std::net::{IpAddr, SocketAddr};
 

@@ -94,7 +94,7 @@ pub fn proxy_names() -> Vec<String> {
 /// The calling process must have left the host's network ([`midspan_linux::namespace::isolate`]).
 ///
 /// # Errors
-/// A case cannot be run, or fails without a proxy.
+/// A case cannot be run, a proxy does not start, or a case fails twice without a proxy.
 pub fn run(
     plan: &Plan,
     progress: &(dyn Fn(&Outcome, usize, usize) + Sync),

@@ -1,13 +1,13 @@
 //! Fuzz targets for every parser of outside input.
 //!
-//! Every parser of input from outside Midspan has a target here: a function that passes any bytes to
-//! the parser, and panics if the result is wrong. The table [`TARGETS`] is the one list of targets.
-//! Three programs use it:
+//! A target is a function that passes arbitrary bytes to the parser, and panics if the result is
+//! wrong. The table [`TARGETS`] is the only list of targets. It has three users:
 //!
-//! - the fuzzer, `fuzz/fuzz_targets/NAME.rs`, which generates bytes;
+//! - the fuzzers, `fuzz/fuzz_targets/NAME.rs`, which generate bytes;
 //! - a test, which runs each target with its corpus, `fuzz/corpus/NAME`, on every `cargo test`;
-//! - the program `fuzzing`, which runs the fuzzer, and measures which lines of a parser the corpus
-//!   reaches (`docs/measurements/fuzzing.md`).
+//! - the program `fuzzing`, which runs the fuzzers, measures which lines of a parser the corpus
+//!   reaches (`docs/measurements/fuzzing.md`), adds inputs to the corpus, and checks that the fuzzers
+//!   find [planted](planted) faults.
 //!
 //! For a private parser, the function is in the parser's crate, in a module that only the feature
 //! `fuzzing` adds. No release has this feature.

@@ -1,8 +1,9 @@
-//! Programs that leave nothing behind.
+//! Programs that leave no process behind.
 //!
-//! Such a program and all that it starts are in a process namespace of their own (pid_namespaces(7)), made
-//! by unshare(1). When the program ends, when the caller kills it, or when the caller is killed, the kernel
-//! kills all of them, also those that run in the background.
+//! unshare(1) starts the program in a process namespace of its own (pid_namespaces(7)), in which all
+//! processes remain that the program starts, also those in the background. When the program ends or unshare
+//! is killed, the kernel kills all processes of the namespace. unshare itself is killed with the process
+//! that started it, if it was started by `NetworkNamespace::spawn`.
 
 use std::ffi::OsStr;
 use std::process::Command;

@@ -1,9 +1,10 @@
 //! Real kernel TCP, the real proxy and real programs over emulated links, on one machine.
 //!
-//! [`run`] measures [`Case`]s. [`topology`] makes network namespaces from a path and joins them by
-//! the [`emulator`]. The lab starts [`proxies`] on them and runs [`workload`]s between them. The
-//! results are [`Measurement`]s, each with its [`Validity`]. [`verify`] measures the emulator
-//! itself against clocks that are not its own.
+//! [`run`] measures [`Case`]s. [`topology`] makes a network namespace for each node of a path, and
+//! the [`emulator`] joins the namespaces by the path's links. The lab starts [`proxies`] in the
+//! namespaces and runs [`workload`]s between them. The results are [`Measurement`]s, each with its
+//! [`Validity`]; [`trace`] has time series and captures of a run. [`shell`] runs a program inside a
+//! host of a path. [`verify`] compares the emulator with clocks that are not its own.
 //!
 //! The lab changes nothing in the host's network: the caller first moves the process into
 //! namespaces of its own ([`midspan_linux::namespace::isolate`]).

@@ -86,13 +86,15 @@ pub fn flow_records(path: &Path, measurements: &[Measurement]) -> Vec<Record> {
     records
 }
 
-/// For each flow, the ratio of completion times (for bulk: of times per byte) of Midspan to each
-/// other case, paired by repetition: the median with its interval. Below 1, Midspan is faster.
-/// Midspan with forward listeners is compared with the other cases in which clients connect to the
-/// proxy.
+/// For each flow, ratios of completion times (for bulk: of times per byte), paired by repetition: the
+/// median with its interval. Below 1, Midspan is faster than the other case.
 ///
-/// With `bound`, a record is marked as met if the median is within the bound, and as missed if the
-/// whole interval is beyond it. Otherwise the record is not marked.
+/// The case `midspan` is compared with every other case that ran. In addition, `midspan-early` is
+/// compared with `pepsal`, `midspan-forward` with `haproxy`, and `thin` with `direct`. Without the case
+/// `midspan`, the first two of them are also compared with plain routing and HAProxy.
+///
+/// `bound` applies to comparisons with HAProxy only. Such a record is marked as met if the median is
+/// at most `bound`, and as missed if the whole interval is above it. Otherwise it is not marked.
 #[must_use]
 pub fn comparison_records(
     path: &Path,

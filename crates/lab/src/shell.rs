@@ -43,12 +43,13 @@ pub struct Inside {
     pub variables: Vec<(OsString, OsString)>,
 }
 
-/// Builds the network of a case and runs a program inside a host of it, with the caller's terminal. `ready`
-/// is called before the program starts. If `stop` becomes true, the program is ended. Returns how the
-/// program ended.
+/// Builds the network of a case and runs a program inside a host of it, with the caller's terminal. Calls
+/// `ready` before the program starts. If the program still runs 2 s after `stop` has become true, it is
+/// killed. Returns the program's exit status; it is 127 if there is no such program.
 ///
 /// # Errors
-/// The network cannot be built, or there is no such program.
+/// The lab does not support the path, the network cannot be built, a server or a proxy does not start, or
+/// unshare(1) is missing.
 pub fn shell(
     case: &Case,
     inside: &Inside,

@@ -1,8 +1,9 @@
 //! The judgement of a run: whether the machine kept up, and whether the run measured its case.
 //!
-//! [`judge`] is the only rule, and it is pure. It compares what disturbed a run with the path: a
-//! frame that leaves 3 ms late matters on a path with a round trip of 20 ms, and hardly matters on
-//! one of 600 ms. What [`Purpose`] the run has decides how much is allowed, and what follows.
+//! [`judge`] is the only rule, and it is pure. It compares each disturbance of a run with the path's
+//! round trip: a frame that leaves 3 ms late matters if the round trip is 20 ms, and hardly matters
+//! if it is 600 ms. The [`Purpose`] of the run decides how much is allowed, and whether a run that
+//! was disturbed more is void or only rough.
 
 use std::fmt;
 

@@ -1,9 +1,10 @@
-//! The list of arrows that may lie on a circle until someone breaks it.
+//! The list of uses that may be part of a circle until the circle is broken.
 //!
-//! A line has the form `package: parent::from -> parent::to`; `#` starts a comment. The list holds
-//! arrows rather than circles because it can then only shrink: breaking a circle never makes an
-//! arrow lie on a circle that did not lie on one before, while it can make another circle the
-//! shortest through an arrow.
+//! An *arrow* is the use of one module by a sibling. A line has the form
+//! `target: parent::from -> parent::to`; `#` starts a comment. The list contains arrows, not circles,
+//! because such a list can only become shorter. If a circle is broken, no other arrow becomes part of
+//! a circle. But another circle can become the shortest one through an arrow, so a list of circles
+//! would need new lines.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

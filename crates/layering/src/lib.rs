@@ -1,14 +1,14 @@
 //! Finds sibling modules that use each other in a circle.
 //!
-//! The children of one parent module shall have an order in which each uses only those before it.
-//! A module uses a sibling if anything in it, or in a module below it, names anything in the
-//! sibling or below it: in a `use` declaration, an expression, a type, a pattern, an attribute or
-//! the arguments of a macro. An item that a module on the way re-exports counts for the module
-//! that defines it and for the one that re-exports it. What is compiled for tests only
+//! The children of one parent module must have an order in which each child uses only children before
+//! it. A module uses a sibling if any code in the module, or in a module below it, names an item of
+//! the sibling or of a module below the sibling: in a `use` declaration, an expression, a type, a
+//! pattern, an attribute or the arguments of a macro. A re-exported item counts as an item of the
+//! module that defines it and of each module that re-exports it. Code that is compiled for tests only
 //! (`#[cfg(test)]`) does not count. Parent and child may use each other.
 //!
-//! Source text alone is read, so what a name in it does not show is not seen: methods called on a
-//! value, and code that macros make.
+//! The check reads source text only. It does not find uses without a name in the text: methods that
+//! are called on a value, and code that macros generate. It also leaves out modules inside functions.
 
 #![warn(missing_docs)]
 

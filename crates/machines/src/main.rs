@@ -42,10 +42,11 @@ const RUNS: RunKind = RunKind {
 
 /// Runs Midspan's kernel tests, and scenarios with systemd, on Debian 12 and 13 with their kernels.
 ///
-/// The machines are emulated by QEMU without virtualization, so they run anywhere and take about
-/// 15 times as long. Images are made from the mirror in this machine's configuration of apt, which
-/// takes root. Results are kept: a second call continues where the first was stopped. Exit status:
-/// 0 if all passed, 3 if something failed, 75 if time was up before all was done, 1 for an error.
+/// QEMU emulates the machines without virtualization, so they run on any host and are about 15
+/// times slower than a real one. Images are made from the mirrors in this machine's configuration of
+/// apt; only root can make them. Results are kept: a second call continues where the first stopped.
+/// Exit status: 0 if all jobs passed, 3 if one failed, 75 if time was up before all were done, 1 for
+/// an error.
 #[derive(Parser, Debug)]
 #[command(
     name = "machines",

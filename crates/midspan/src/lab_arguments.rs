@@ -137,10 +137,10 @@ pub enum LabCommand {
     Paths(RealPathsOptions),
     /// Open a prompt inside a host of a path, or run a command there
     ///
-    /// The links, the servers and the proxy of the case run meanwhile; all ends with the prompt or the
-    /// command, also what it has left in the background. MIDSPAN_SERVER_ADDRESS and MIDSPAN_SERVER_PORT
-    /// name the web server of the host's first flow, MIDSPAN_URL its file. The exit status is that of the
-    /// command.
+    /// The links, the servers and the proxies of the case run meanwhile. They end with the prompt or the
+    /// command, together with all programs that are still in the background. MIDSPAN_SERVER_ADDRESS and
+    /// MIDSPAN_SERVER_PORT name the web server of the host's first flow, and MIDSPAN_URL is the URL of this
+    /// flow's file. The exit status is that of the command.
     #[command(
         after_help = "Examples:\n  midspan lab shell geo\n  midspan lab shell geo --against midspan \
                       -- sh -c 'curl -o /dev/null $MIDSPAN_URL'\n  midspan lab shell geo --host server"

@@ -1,8 +1,9 @@
 //! The commands of the package midspan-lab, in a program that is built without them.
 //!
-//! A gateway does not need these commands, so the package midspan contains a program without them. The
-//! package midspan-lab contains the whole program, at `lib/midspan/midspan-lab` next to the folder of
-//! the first one. The first program replaces itself by the second one and passes all arguments on.
+//! A gateway does not need these commands, so the package midspan contains a program without them
+//! (`bin/midspan`). The package midspan-lab contains the program with all commands
+//! (`lib/midspan/midspan-lab`, in the same parent folder). For each of these commands, the first
+//! program replaces itself by the second one and passes all arguments on.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@
 //! command continues, prints nothing more, and its exit status is the same as with a reader. Any
 //! other failure of standard output is an error, because the output is incomplete.
 //!
-//! Results, errors and warnings are always printed; notes and progress unless `--quiet` is given.
+//! Results, errors and warnings are always printed; notes and progress unless `--quiet` is given, and
+//! the name of each step only with `--verbose`.
 
 use std::fmt::{self, Display};
 use std::io::{self, ErrorKind, Stdout, Write};

@@ -19,10 +19,11 @@ const DIFFERS: u8 = 3;
 /// Runs real programs through Midspan and compares with plain routing.
 ///
 /// Each case runs programs of Debian in network namespaces of its own, first with plain routing,
-/// then with Midspan on the gateway, behind the firewall and the masquerade of the gateway guide.
-/// Cases whose programs are not installed are skipped and listed (`scripts/install-dependencies
-/// real-clients` installs all programs). Exit status: 0 if all differences have a documented
-/// reason, 3 if one has none, 1 for an error.
+/// then with Midspan on the gateway, behind the firewall of the gateway guide and mostly its
+/// masquerade. Cases whose programs are not installed are skipped and listed
+/// (`scripts/install-dependencies real-clients` installs all programs). Exit status: 0 if all
+/// differences have a documented reason, 3 if one has none, 1 for an error or if a case does not
+/// work with plain routing.
 #[derive(Parser, Debug)]
 #[command(
     name = "real-clients",

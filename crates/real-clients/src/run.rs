@@ -69,7 +69,9 @@ impl Results {
 /// The calling process must have left the host's network ([`midspan_linux::namespace::isolate`]).
 ///
 /// # Errors
-/// The suite itself cannot run: no namespaces, no firewall, or a failed preparation.
+/// The suite itself cannot run: it cannot make namespaces, set the firewall, use its files or run
+/// Midspan's program, or a script that prepares a case or the gateway fails. If Midspan starts but
+/// refuses its configuration, this is a difference, not an error.
 pub fn run(plan: &Plan, progress: &mut dyn FnMut(&Outcome)) -> Result<Results, Error> {
     let mut results = Results::default();
     let users = has_several_users();

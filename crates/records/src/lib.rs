@@ -1,9 +1,10 @@
 //! The results of all measurements and computations.
 //!
-//! One [`Record`] is one number with its meaning. Every command's table, plot, report and `--json`
-//! output is made from the same records. A [`Quantity`] is what is measured, a [`Spread`] what
-//! repeated measurements of it come to, and a [`Bound`] what they must keep. A [`Store`]
-//! keeps the results of finished runs in a file.
+//! One [`Record`] is one number with its meaning. A command makes its table, plots, report and
+//! `--json` output from the same records. A [`Quantity`] has the name and the unit of a measured
+//! number. A [`Spread`] is the median of repeated measurements with its range and interval. A
+//! [`Bound`] is a limit that a number has to meet. A [`Store`] keeps the results of finished runs in a
+//! file or a folder.
 
 mod bound;
 pub mod quantity;

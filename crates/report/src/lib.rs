@@ -1,15 +1,16 @@
 //! Tables, plots and the HTML report.
 //!
-//! All are made from [`Records`](midspan_records::Records), plus data that a record cannot hold:
-//! series over time ([`LinePlot`]) and the picture of the path ([`PathPicture`]). This crate does
-//! not depend on how the numbers were obtained.
+//! Numbers come from [`Records`](midspan_records::Records). Callers add data that a record cannot
+//! hold, such as the lines of a plot ([`Series`]) and the picture of the path ([`PathPicture`]). This
+//! crate does not depend on how the numbers were obtained.
 //!
 //! - [`units`]: a number and its unit, formatted for people.
-//! - [`Table`], as text or in the report. [`pivot`]: one row per case, one column per quantity;
-//!   [`beside_printed`]: one row per record, next to the number that a paper prints.
+//! - [`Table`]: as text, as Markdown or in the report. [`pivot()`] makes one with a row for each case
+//!   and a column for each quantity; [`beside_printed()`] makes one with a row for each record, next
+//!   to the number that a paper prints.
 //! - [`TextBars`]: bars made of characters, for a terminal.
 //! - [`BarPlot`], [`LinePlot`], [`IntervalPlot`], [`PanelPlot`], [`HeatPlot`], [`PathPicture`]: SVG.
-//! - [`Report`]: all of these in one HTML file without external references.
+//! - [`Report`]: tables and pictures in one HTML file without external references.
 //!
 //! Every input text is untrusted: control characters never reach a terminal, and markup never
 //! reaches the HTML or SVG as markup. No number causes a panic. The same input gives the same

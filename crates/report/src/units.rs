@@ -1,8 +1,10 @@
 //! A number and its unit, formatted for people.
 //!
 //! Records contain SI base units, bit/s and bytes. People read "1.81 s", "560 ms", "19.2 Mbit/s",
-//! "10 MB", "36 %", "1,234". Prefixes are decimal. A number has three significant digits; whole
-//! numbers up to 10¹⁵ have all their digits.
+//! "10 MB", "36 %", "1,234". Prefixes are decimal. After the conversion to such a unit, a number is
+//! rounded to three significant digits; more than three are kept if they are in front of the decimal
+//! point. Zeros at the end of the decimals are left out. Below 10⁻⁶ and from 10¹⁵ on, a number has an
+//! exponent.
 
 /// A unit with its prefix, such as Mbit/s, and its worth in the base unit.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,7 +3,7 @@
 //! The paper states that a small buffer "causes a PTS session to overflow quite frequently which ultimately
 //! reduces the transmission rate of the sender", but not how. This program simulates four readings with a
 //! model of its own, which is independent of Midspan's simulator: two Tahoe connections as in ns-2 over two
-//! times four links, no queue except that of the first link, and a node with one server.
+//! times four links, no queue except that of the first link of each, and a node with one server.
 //!
 //! ```sh
 //! cargo run --release -p midspan-reproduce --example bhole_table_6

@@ -1,8 +1,10 @@
 //! The papers' tables and figures, compared with the papers' own numbers.
 //!
-//! Each paper has a folder with its network as a path file, the conditions of its figures, and a list
-//! `FIGURES` of them. [`analysis`] computes the paper's equations, [`simulation`] runs the paper's
-//! scenarios in the packet-level simulator, and [`laboratory`] runs them on real kernels.
+//! Each paper has a folder with its network as path files, the conditions of its figures, and the list
+//! `FIGURES`. [`analysis()`] computes the paper's equations, [`simulation()`] runs the paper's scenarios
+//! in the packet-level simulator, and [`laboratory`] runs them on real kernels. [`comparison`] shows the
+//! three side by side for any path, and [`agreement`] measures how well the analysis agrees with the
+//! simulator.
 //! `docs/papers/` describes the choices that were made where a paper leaves something open, and the
 //! results that could not be reproduced.
 
@@ -48,10 +50,18 @@ pub fn analysis(paper: Paper) -> Result<Vec<Record>, Error> {
 /// The simulator's results for a paper's scenarios, next to the paper's numbers, and for the points of
 /// Maki's figures next to the analysis; empty if [`Paper::has_simulation`] is false.
 ///
-/// `effort` selects the items, and whether fewer and shorter runs are enough: two runs of 100 s instead of
-/// ten of 1,000 s for Shikama; three of a fifth of the time instead of ten for Maki; a tenth of the
-/// downloads, time and transfers for Tam; a tenth of the runs with loss for Hasegawa. Bhole's tables take a
-/// moment and are always complete. `progress` is called with a short text about each finished part.
+/// `effort` selects the items, and whether fewer and shorter runs are enough (`quick`):
+///
+/// | paper | quick | otherwise |
+/// | --- | --- | --- |
+/// | Shikama | 2 runs of 100 s | 10 runs of 1,000 s |
+/// | Maki | 3 runs of a fifth of the time | 10 runs |
+/// | Tam, downloads; Linux hosts | 12; 6 runs | 100; 24 runs |
+/// | Tam, figure 9; transfers with loss both ways | 100 s; 200 | 1,000 s; 1,000 |
+/// | Hasegawa, lost fragments | 5 runs | 50 runs |
+///
+/// Bhole's tables take a moment and are always complete. `progress` is called with a short text about
+/// each finished part.
 ///
 /// # Errors
 /// A scenario cannot be set up, or ended before its time.

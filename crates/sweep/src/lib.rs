@@ -1,11 +1,12 @@
 //! Simulated runs of a path file over lists and ranges of its parameters.
 //!
 //! Any key of a path file can be [set](midspan_document::Override) and
-//! [swept](midspan_document::Sweep): every value is checked as if the file contained it. Each point
-//! runs several times, with the same seeds at every point (common random numbers). Runs are
-//! distributed over threads; the result does not depend on their number. A run that fails does not
-//! end the others: its point has a row with the reason. Finished runs can be stored ([`RUNS`]), and
-//! distributed over several calls and machines ([`Part`]).
+//! [swept](midspan_document::Sweep): every value is checked as if the file contained it. A *point* is
+//! one combination of swept values, with the proxies of the path or without them. Each point runs a
+//! number of times, with the same seeds at every point (common random numbers). Runs are distributed
+//! over threads; the result does not depend on the number of threads. If a run fails, the others
+//! continue, and the point's rows contain the reason ([`Row::failure`]). Finished runs can be stored
+//! ([`RUNS`]), and distributed over several calls and machines ([`Part`]).
 
 mod error;
 mod measure;

@@ -31,12 +31,13 @@ pub struct FlowRun {
     pub outcome: Result<Vec<Measure>, String>,
 }
 
-/// Runs a path, with its proxies or without, and measures every flow. `observe` returns an observer
-/// for each scenario, and `seen` gets it back with the results; `None`: the scenario runs without
-/// an observer.
+/// Runs a path, with its proxies or without, and measures every flow. `observe` is called before each
+/// scenario. If it returns an observer, `seen` gets this observer back with the results; with `None`,
+/// the scenario runs without an observer, and `seen` is not called for it.
 ///
 /// # Errors
-/// The path cannot be simulated, or a flow can never finish.
+/// The path cannot be simulated, `observe` fails, or a flow can never finish or reaches the limit of
+/// events.
 pub fn measure<O: Observer>(
     path: &Path,
     proxies: bool,

@@ -219,15 +219,16 @@ impl Plan {
         Ok(missing(&self.stored(&points, store), part))
     }
 
-    /// Makes all runs of a part that are not stored, and stores them. `each` is
-    /// called after each run, and with the rows of each point that is complete: points come in their
-    /// order, as early as possible. If `each` returns `Break`, no further run begins, and the rows are
-    /// those of the points that are complete.
+    /// Makes all runs of a part that are not stored, and stores them. Returns the rows of the points
+    /// all of whose runs have ended, up to the first point for which this is not so. `each` is called
+    /// after each run, and with the rows of these points, in the points' order and as early as
+    /// possible. If `each` returns `Break`, no further run begins.
     ///
     /// A run that fails does not end the others: see [`Row::failure`].
     ///
     /// # Errors
-    /// A value cannot be set, which is found before the first run; or a run cannot be stored.
+    /// The path file, an override or a swept value is wrong; this is checked before the first run. Or
+    /// a run cannot be stored.
     pub fn run(
         &self,
         execution: &Execution,

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// The results of `work` for each number below `count`, in order, whatever the number of `threads`.
-/// `done` is called after each that succeeds, from the calling thread, in any order. After an error,
-/// the remaining numbers are skipped.
+/// Calls `work` for each number below `count` on `threads` threads (at least one). Returns the results
+/// in the order of the numbers, which does not depend on `threads`. After each call that succeeds,
+/// `done` is called with the number, from the calling thread, in any order. After an error, no further
+/// call of `work` begins.
 ///
 /// # Errors
 /// The error with the lowest number.

@@ -1,13 +1,14 @@
-//! Networks of namespaces, programs that run in them, and the tests that need both.
+//! Networks of namespaces, programs that run in them, and the harness of the tests that need both.
 //!
-//! - [`network`]: hosts, routers, links, addresses and routes, each host a network namespace.
-//! - [`program`]: a program is started with a configuration, waited for, asked to end.
-//! - `kernel_tests` (feature `kernel-tests`): the harness of tests that need a kernel to
-//!   themselves, each in a process and a network namespace of its own.
-//! - `testing` (the same feature): the short forms for such tests; they panic where the others
+//! - [`network`]: hosts and routers, each a network namespace; links, addresses and routes.
+//! - [`program`]: starts a program with a configuration, waits until it is ready, and ends it.
+//! - `kernel_tests` (feature `kernel-tests`): the harness of kernel tests. It runs each test in a
+//!   process and a network namespace of its own.
+//! - `testing` (the same feature): short forms for kernel tests. They panic where the other modules
 //!   return an error.
 //!
-//! The lab, the conformance suite, the benches and all kernel tests build on it.
+//! All kernel tests, the lab, the suites `conformance` and `real-clients`, and the benches that need
+//! a network or start programs use this crate.
 
 #[cfg(feature = "kernel-tests")]
 pub mod kernel_tests;

@@ -1,12 +1,12 @@
 //! Compares queues that are managed by CoDel and FQ-CoDel in Midspan's simulator with those of ns-3:
-//! goodput, and the time for which packets wait, as a Markdown table.
+//! goodput, and the 95th percentile of the packets' waiting times, as a Markdown table.
 //!
 //! `cargo run --release -p simulator-cross-check --bin managed-queues`
 //!
 //! One or four flows (SACK, 1,000 bytes of data in a packet) over 10 Mbit/s, 25 ms one way, for 100
 //! virtual seconds, with 10 seeds: 40 runs in each simulator, a few seconds each in ns-3. Each flow
-//! starts within the first second, at random. A row is ok if the means differ by at most 5 %, or if
-//! the difference is within its 95 % interval. The exit status is 1 if any row is not ok.
+//! starts within the first second, at random. A row is ok if the means differ by at most 5 %, or by at
+//! most the half width of the difference's 95 % interval. The exit status is 1 if any row is not ok.
 //!
 //! Needs ns-3 (`apt-get install libns3-dev g++`).
 

@@ -223,12 +223,11 @@ impl Proxy for Midspan {
     }
 }
 
-/// Starts Midspan with this configuration on a gateway, and waits until it accepts connections.
-///
-/// Errors contain `name`.
+/// Starts Midspan with this configuration on a gateway, and waits until it is ready.
 ///
 /// # Errors
-/// Midspan does not start; the error contains its log.
+/// Midspan does not become ready: the error contains `name` and Midspan's log. Or the program cannot
+/// be started.
 pub fn start(
     program: &Path,
     name: &str,

@@ -1,8 +1,9 @@
-//! Captures by the emulator: the frames that enter and leave a link at each of its ends.
+//! Captures by the emulator: the packets that enter and leave a link at each of its ends.
 //!
-//! The link's thread copies the first bytes of each packet into a chunk of memory and hands full chunks to
-//! a thread that writes them. It makes no system call for a packet, and never waits for the disk: a chunk
-//! that finds no room is discarded, and its packets are counted.
+//! The link's thread copies the first 128 bytes of each packet into a chunk of memory, without a system
+//! call, and hands full chunks to a thread that writes them. During a run, the link's thread never waits for
+//! the disk: if too many chunks wait already, a chunk is discarded and its packets are counted as missing.
+//! Only the last chunk, after the run, waits for the disk.
 
 use std::io::{self, Write};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

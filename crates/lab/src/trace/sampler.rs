@@ -3,9 +3,9 @@
 //! The sockets belong to the programs under test, so the thread queries the kernel for them (sock_diag(7));
 //! the programs do not notice. There are two queries: the list of all connections, which finds new ones and
 //! takes the kernel a fraction of a millisecond for each host; and a single known connection, which takes
-//! some microseconds. After each list, and after each round of single queries, the thread sends no such
-//! query for at least [`PAUSE`] times as long as the answers took. So it uses at most a fiftieth of one
-//! processor, however many connections there are.
+//! some microseconds. After a list, the thread queries no list for at least [`PAUSE`] times the time that
+//! the answers took; the same holds for the single queries of all known connections. So each kind uses at
+//! most 1 % of one processor, and both together at most 2 %, however many connections there are.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

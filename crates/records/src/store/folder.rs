@@ -1,8 +1,8 @@
 //! A store that is a folder: each row in a file of its own, named after its kind and key.
 //!
-//! A file gets its name only when it is complete, in one step, so neither a reader nor a second
-//! process with the same run meets half a row. If a process ends before that, a file remains whose
-//! name begins with a dot; no process reads it.
+//! A file is written under a temporary name, which begins with a dot. When the file is complete, it is
+//! renamed in one step, so no process ever reads half a row. If a process is killed before that, the
+//! temporary file remains; no process reads it.
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};

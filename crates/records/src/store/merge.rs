@@ -23,12 +23,14 @@ pub struct Merged {
     pub ignored: usize,
 }
 
-/// Writes the rows of `stores`, of all kinds and versions, to one new file. The rows are in the order
-/// of their kinds and keys, so the file does not depend on who made which run, or when. Of two rows
-/// of the same run, that of the later store counts.
+/// Writes the rows of `stores`, of all kinds and versions, to one new file, in the order of their
+/// kinds and keys. If several stores have different rows of the same run, the row of the last of
+/// these stores is written. Otherwise the file does not depend on the order of the stores or of the
+/// runs in them.
 ///
 /// # Errors
-/// A store cannot be read or has something else; or the new file exists or cannot be written.
+/// A store cannot be read, is too large or is a file without stored runs; or the new file exists or
+/// cannot be written.
 pub fn merge(stores: &[PathBuf], new: &Path) -> Result<Merged, StoreError> {
     if new.exists() {
         return Err(StoreError::Exists {

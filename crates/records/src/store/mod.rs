@@ -1,17 +1,19 @@
 //! Finished runs in a file, so that a second call continues where the first was stopped.
 //!
-//! A [`Store`] holds one row for each [`RunKey`]. The key has everything that the result depends
-//! on, as names and texts that the caller writes out: the path as a path file, the case, the seed.
-//! It has no name of a type or field of the program, so renaming one voids nothing.
+//! A [`Store`] holds one row for each [`RunKey`]. The key contains everything on which the result
+//! depends, as names and texts that the caller writes out: the path as a path file, the case, the
+//! seed. It contains no name of a type or field of the program, so after such a name has changed,
+//! stored runs are still found.
 //!
-//! The file has one line of JSON for each row, `{"run":"lab 1","key":"…","row":{…}}`. Several
-//! processes may append to one file at the same time: each line is written in one step, under a
-//! lock on the file. A line that was cut short, by a full disk or when the power failed, is
-//! ignored, and the next line begins on a line of its own. Of two rows with the same key, the later
-//! one counts. A store of one kind of runs leaves the rows of other kinds in the file alone.
+//! The file has one line of JSON for each row, `{"run":"lab 1","key":"…","row":{…}}`; `run` is the
+//! kind with its version, and `key` the SHA-256 of the key. Several processes may append to one file
+//! at the same time, because each line is written under a lock on the file. A line that was cut
+//! short, by a full disk or a power failure, is ignored, and the next row begins on a new line. If
+//! two rows have the same key, the later one counts. A store of one kind of runs ignores the rows of
+//! other kinds in the file and does not change them.
 //!
 //! A store can be a folder instead, with a file for each row ([`folder`]): for processes on several
-//! machines that share a file system, where locks are not reliable. [`merge`] joins several stores.
+//! machines that share a file system, where locks are not reliable. [`merge()`] joins several stores.
 
 mod folder;
 mod merge;

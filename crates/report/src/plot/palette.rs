@@ -1,8 +1,9 @@
 //! The colours of all pictures, for light and for dark pages.
 //!
-//! The series' colours are those of Okabe and Ito ("Color Universal Design", 2008), which can be
-//! distinguished with any common colour blindness, without their yellow, which is too pale on
-//! white.
+//! On light pages, six of the seven series have colours of Okabe and Ito ("Color Universal Design",
+//! 2008), which people with any common colour blindness can distinguish. Their yellow is left out,
+//! because it is too pale on white, and grey replaces their black. Dark pages have lighter
+//! variants of the same colours.
 
 /// A colour as red, green, blue.
 pub(crate) type Rgb = (u8, u8, u8);

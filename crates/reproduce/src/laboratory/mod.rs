@@ -1,9 +1,9 @@
 //! The papers' evaluations on real kernels, in the lab.
 //!
-//! A figure of a paper has [`Point`]s. At each of them, [`Case`]s are compared; the lab runs a case as
-//! it is. The cases of a point alternate, so that a slow change of the machine changes all of them.
-//! Each finished run is stored in a file, so that a second execution continues after the last
-//! finished run.
+//! A figure of a paper has [`Point`]s. At each point, several [`Case`]s of the lab are compared. The
+//! cases of a point alternate, so that a slow change of the machine affects all of them. If
+//! [`LabEffort::state`] names a file, each finished run is stored there, and a second execution makes
+//! only the runs that are missing or void.
 
 mod beside;
 mod error;
@@ -129,12 +129,13 @@ fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> String {
     known.join(", ")
 }
 
-/// Measures the runs of the points. The caller has moved the process into namespaces of its own
-/// ([`midspan_lab`]). Stored void runs are made again.
+/// Measures the runs of the points that are not stored, or are stored as void; with
+/// [`LabEffort::only_finished`], none. The caller has moved the process into namespaces of its own
+/// ([`midspan_lab`]).
 ///
 /// # Errors
-/// The lab fails, or the file of stored runs cannot be used. A transfer that fails makes its run
-/// void.
+/// The lab fails, the file of stored runs cannot be used, or no path file can describe the path of a
+/// case. A transfer that fails is no error: its run is void.
 pub fn laboratory(
     mut points: Vec<Point>,
     effort: &LabEffort,

@@ -1,7 +1,7 @@
 //! The harness of kernel tests: tests that run real programs in network namespaces.
 //!
-//! A test program without Rust's own harness (`harness = false`) has this `main`, and marks each
-//! test with [`kernel_test`](crate::kernel_test):
+//! A test program with `harness = false` in `Cargo.toml` has this `main`, and marks each test with
+//! [`kernel_test`](crate::kernel_test):
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -20,19 +20,21 @@
 //! }
 //! ```
 //!
-//! The program understands the options of Rust's test programs: a filter, `--exact`, `--list`,
-//! `--format`, `--nocapture`, `--test-threads` (the number of processors unless given). It runs each
-//! test in a process of its own, which first enters a network namespace of its own: as root, or as
-//! an ordinary user by a user namespace. What a test prints is shown if it fails.
-//! `PROGRAM --kernel-test NAME` is what runs one test, for debuggers.
+//! The program has the options of Rust's test programs, such as a filter, `--exact`, `--list`,
+//! `--format`, `--nocapture` and `--test-threads` (by default the number of processors). It runs each
+//! test in a process of its own, which enters an empty network namespace before the test begins; for
+//! an ordinary user, also a user namespace. If the kernel refuses this, the test is skipped. The
+//! output of a test that fails is shown. `PROGRAM --kernel-test NAME` runs one test in the process
+//! itself, for a debugger.
 //!
-//! Environment variables:
+//! Environment variables (numbers are above 0):
 //!
-//! | variable | what it does | unless set |
+//! | variable | meaning | default |
 //! | --- | --- | --- |
-//! | `MIDSPAN_TEST_TRIES` | tries of each test: one that fails is run again | 1 |
-//! | `MIDSPAN_SECOND_TRIES` | file to which the names of tests are added that passed, but not in their first try | no file |
-//! | `MIDSPAN_TEST_LIMIT` | seconds after which a test is ended, and has failed | 900 |
+//! | `MIDSPAN_TEST_TRIES` | most tries of a test that fails | 1 |
+//! | `MIDSPAN_SECOND_TRIES` | file; gets the names of tests that passed, but not in their first try | none |
+//! | `MIDSPAN_TEST_LIMIT` | time limit of one try in seconds; a longer try is ended and has failed | 900 |
+//! | `RUST_TEST_NOCAPTURE` | the same as `--nocapture`, unless it is `0` | not set |
 
 mod attempt;
 mod child;

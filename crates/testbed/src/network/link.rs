@@ -133,12 +133,13 @@ impl<'a> Link<'a> {
         Self { ends: [one, other] }
     }
 
-    /// Makes it. Both ends are up before they get addresses. An end with a fixed link-layer
-    /// address is in the other's table of neighbours from the start, so that nothing has to be
-    /// found out by packets of its own.
+    /// Makes the link. Both interfaces are up before they get addresses. If an end has a fixed
+    /// link-layer address, the other host's table of neighbours contains this end from the start,
+    /// for each address family that both ends have. Neither ARP nor neighbour discovery (RFC 4861)
+    /// is then necessary.
     ///
     /// # Errors
-    /// The kernel refuses a part of it, or an address is none.
+    /// The kernel refuses a step, or a text is not an address.
     pub fn make(self) -> Result<(), NetworkError> {
         let [mut one, mut other] = self.ends;
         let addresses = [&mut one, &mut other]

@@ -1,4 +1,4 @@
-//! Programs that are started with a configuration, waited for, and asked to end.
+//! Starts programs, waits until they are ready, and ends them.
 //!
 //! ```no_run
 //! use midspan_testbed::program::Launch;

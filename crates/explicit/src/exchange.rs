@@ -1,10 +1,9 @@
 //! One request and its answer, as they pass through the proxy (RFC 9112 §6, §9).
 //!
-//! For each side, the caller that moves the bytes first calls [`Exchange::wanted`]. Then it passes the
-//! bytes that it has read to [`Exchange::look`], or reports the number of opaque bytes that have passed
-//! ([`Exchange::handle_passed`]). [`Exchange::outcome`] returns the state after all bytes so far. The
-//! server therefore gets exactly the bytes of this request, and the client exactly those of this
-//! answer.
+//! The caller moves the bytes. For each side, it first calls [`Exchange::wanted`]. Then it passes the bytes
+//! that it has read to [`Exchange::look`], or reports the number of opaque bytes that have passed
+//! ([`Exchange::handle_passed`]). [`Exchange::outcome`] returns the state after all bytes so far. In this
+//! way, the server gets only bytes of this request, and the client only bytes of this answer.
 
 mod answer;
 pub(crate) mod body;

@@ -1,9 +1,9 @@
-//! HTTP/1 between a proxy and its clients: `CONNECT`, and requests with the whole address
-//! (RFC 9110 §9.3.6, RFC 9112 §3.2.2).
+//! HTTP/1 between a proxy and its clients: `CONNECT`, and requests whose target is an absolute URI (RFC 9110
+//! §9.3.6, RFC 9112 §3.2.2).
 //!
-//! A plain request and its answer are an [`Exchange`]: both are parsed as far as needed to find their
-//! ends, so that the next request on the connection is separate and goes to its own server. Each
-//! connection to a server carries one request, which contains `Connection: close`.
+//! A plain request and its answer are an [`Exchange`]. The exchange parses both only as far as needed to find
+//! their ends, so that the next request on the client's connection can go to another server. Each connection
+//! to a server carries one plain request, with `Connection: close`, or `Connection: Upgrade` for WebSocket.
 
 pub(crate) mod request_head;
 mod rewrite;

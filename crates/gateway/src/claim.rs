@@ -1,10 +1,9 @@
-//! Claims: locked files, by which only one process at a time has a name in a network namespace.
+//! Claims: locked files. In one network namespace, only one process at a time can claim a name.
 //!
-//! Rules and routing tables belong to a network namespace. Claims do too: the number of the
-//! namespace is a part of the file's name. The kernel releases the lock (flock(2)) when the process
-//! ends, however it ends. The file is in a directory to which only its user can write. An abstract
-//! socket name would need no file, but any process of the machine could bind it and keep Midspan
-//! from starting.
+//! Rules and routing tables belong to a network namespace. Claims do too: the number of the namespace is a
+//! part of the file's name. The kernel releases the lock (flock(2)) when the process ends, however it ends.
+//! The file is in a directory to which only its user can write. An abstract socket name would need no file,
+//! but any process of the machine could bind it and keep Midspan from starting.
 
 use std::env;
 use std::fmt::Display;

@@ -1,9 +1,10 @@
-//! Removes the leftovers of a process that was killed, whatever the names of its tables, marks and
-//! routes were.
+//! Removes the leftovers of processes that were killed, whatever the names of their tables, marks and routes
+//! were.
 //!
 //! Midspan's nftables tables have a comment (`own_tables`), its rules and routes a protocol number
-//! ([`PROTOCOL`](crate::PROTOCOL)), and the tables of ACK thinning a common beginning of their
-//! names. Everything that a running process has [claimed](crate::claim) stays.
+//! ([`PROTOCOL`](crate::PROTOCOL)), and the tables of ACK thinning a common beginning of their names. Tables
+//! that belong to a [claim](crate::claim) of a running process stay. Routes and routing rules do not contain
+//! their owner, so all of them stay while any process has a claim of interception or of initial windows.
 
 use rtnetlink::packet_route::RouteNetlinkMessage;
 
@@ -31,12 +32,13 @@ const SUFFIXES: [&str; 6] = [
     untouched::SUFFIX,
 ];
 
-/// Removes all rules, routes and tables of Midspans that no longer run, and restores parameters of
-/// the kernel; returns the number of removed rules, routes and tables. While another Midspan runs
-/// in this network namespace, routes and rules stay, because they do not contain their owner.
+/// Removes the routing rules, routes and tables of Midspans that no longer run, and restores parameters of
+/// the kernel; returns the number of removed rules, routes and tables. While another Midspan runs in this
+/// network namespace, routes and routing rules stay, and parameters stay while another Midspan intercepts
+/// connections. Without the program `nft`, tables stay.
 ///
 /// # Errors
-/// A leftover cannot be removed.
+/// The claims or routing rules cannot be read, or a leftover cannot be removed.
 pub fn rules_and_routes() -> Result<usize, InterceptionError> {
     let taken = |kind| claim::taken(kind).map_err(InterceptionError::Claim);
     let intercepting = taken(Kind::Interception)?;

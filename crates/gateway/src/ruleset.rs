@@ -1,8 +1,8 @@
-//! Uses of marks, connection tracking zones and queues in the host's nftables rules. Midspan uses
-//! marks, zones and queues too.
+//! The uses of marks, connection tracking zones and queues in the host's nftables rules, which could conflict
+//! with Midspan's own marks, zones and queues.
 //!
-//! The rules are read from `nft -j list ruleset` (libnftables-json(5)). That output does not
-//! contain rules of xtables extensions.
+//! The rules are read from `nft -j list ruleset` (libnftables-json(5)). That output does not contain rules of
+//! xtables extensions.
 
 use std::collections::BTreeSet;
 

@@ -70,9 +70,9 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     )?)
 }
 
-/// A copy of the descriptor with this number, which the parent process has left open for this
-/// process. Programs that are executed later inherit neither. The original stays open until the
-/// process ends.
+/// A copy of the descriptor with this number, which the parent process has left open for this process. The
+/// original stays open until this process ends. Programs that this process executes later inherit neither the
+/// copy nor the original.
 ///
 /// # Errors
 /// `InvalidInput` for a negative number, otherwise those of `fcntl(2)`: no such descriptor is open.

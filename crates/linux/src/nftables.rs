@@ -1,8 +1,8 @@
-//! Rulesets, by the program `nft` (nft(8)).
+//! Rulesets of nftables, set and read by the program `nft` (nft(8)).
 //!
-//! A ruleset takes effect completely or not at all: `nft -f` sends it as one transaction. The
-//! calling process must be permitted to run programs, and needs `CAP_NET_ADMIN` of its network
-//! namespace.
+//! A ruleset takes effect completely or not at all: `nft -f` sends it as one transaction. The calling process
+//! must be permitted to run programs, and needs `CAP_NET_ADMIN` of its network namespace. Named counters, the
+//! number of the ruleset, and changes by other programs are read by netlink, without `nft`.
 
 mod bounded;
 pub(crate) mod counter;

@@ -1,17 +1,18 @@
-//! Which addresses belong to this machine: a packet that this machine sends to such an address comes
-//! back to it (`ip-address(8)`, `ip-route(8)`).
+//! Which addresses belong to this machine: a packet that this machine sends to such an address comes back to
+//! it (`ip-address(8)`, `ip-route(8)`).
 //!
-//! These are the addresses for which the routing tables have routes of the types `local`, `broadcast`,
-//! `anycast` or `multicast`: primary and secondary addresses, and whole prefixes (`ip route add local
-//! 192.0.2.0/24 dev lo`). Binding or connecting a socket does not show this:
-//! `net.ipv4.ip_nonlocal_bind` permits every bind, and towards a secondary address the kernel sends
-//! from the primary one.
+//! The list contains the addresses of all interfaces, also of those in a VRF. It contains the destinations of
+//! the routes of the types `local`, `broadcast`, `anycast` and `multicast` in the table `local`: primary and
+//! secondary addresses, and whole prefixes (`ip route add local 192.0.2.0/24 dev lo`). And it contains the
+//! destinations of `local` routes in other tables: in each table to which a rule leads that has no condition
+//! on the mark or on an interface of arrival other than `lo`, and in the tables of all VRFs, to which a route
+//! from outside may lead. Rules for marked packets are left out, because they belong to transparent proxies,
+//! whose tables have every address as `local`. In doubt an address counts as this machine's: a rule with
+//! other conditions (a source, a user) counts too.
 //!
-//! The table `local` counts, and every table to which a rule without a mark leads. Rules for marked
-//! packets belong to transparent proxies, whose tables have every address as `local`. In doubt an
-//! address counts as this machine's: a rule with further conditions (a source, a user) counts too.
-//! Addresses of interfaces in a VRF are in the VRF's table, to which a route from outside may lead, so
-//! the addresses of all interfaces count, and the `local` routes of all VRFs.
+//! Binding or connecting a socket does not show which addresses are this machine's:
+//! `net.ipv4.ip_nonlocal_bind` permits every bind, and towards a secondary address the kernel sends from the
+//! primary address.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

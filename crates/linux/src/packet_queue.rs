@@ -1,12 +1,12 @@
 //! Packets that the kernel holds until a program gives a verdict (NFQUEUE,
 //! <linux/netfilter/nfnetlink_queue.h>).
 //!
-//! The queue is bounded, and a failure does not stop traffic: if the queue is full, a packet passes
-//! as if there were no queue (`NFQA_CFG_F_FAIL_OPEN`). If no program listens and the rule has
-//! `bypass`, packets pass too. Packets that are held when the socket is closed are dropped.
+//! The queue is bounded, and a failure does not stop traffic: if the queue is full, a packet passes as if
+//! there were no queue (`NFQA_CFG_F_FAIL_OPEN`). If no program listens and the rule has `bypass`, packets
+//! pass too. Packets that are held when the socket is closed are dropped.
 //!
-//! Not from a library, because this code needs a verdict with a mark, the fail-open flag and the
-//! interfaces, on a non-blocking socket.
+//! This is code of its own instead of a library, because it needs a verdict with a mark, the fail-open flag
+//! and the interfaces of a packet, on a non-blocking socket.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -17,8 +17,8 @@ pub struct RawSocket {
 }
 
 impl RawSocket {
-    /// Opens a socket for the family of `family`'s addresses. Needs `CAP_NET_RAW` of the network
-    /// namespace; sending needs nothing, so that the socket may be handed to a process with
+    /// Opens a socket for packets of a family. Needs `CAP_NET_RAW` of the network namespace. Sending needs no
+    /// capability, apart from that for [marks](Self::send), so the socket can be passed to a process with
     /// fewer rights.
     ///
     /// # Errors

@@ -101,14 +101,14 @@ impl RouteSocket {
         })
     }
 
-    /// Reads a list. `each` gets the content of every message, from its header on, until it returns
-    /// `Break`. Returns whether the list was read to its end.
+    /// Reads a list once. `each` gets the content of every message, from its header on, until `each` returns
+    /// `Break`. Returns whether `each` got the whole list.
     ///
     /// A table that does not exist, and a family that the kernel does not have, are empty lists.
     ///
     /// # Errors
-    /// Those of netlink. `Interrupted` if the list changes all the time; then `each` has got parts
-    /// of it.
+    /// Those of netlink. `Interrupted` if the list changed while it was read; then `each` may have got
+    /// inconsistent parts of the list.
     fn read(&self, list: List, mut each: impl FnMut(&[u8]) -> ControlFlow<()>) -> io::Result<bool> {
         let number = self
             .sequence
@@ -130,12 +130,12 @@ impl RouteSocket {
         }
     }
 
-    /// Reads a list and stores the results of `parse` for its messages. Reads again if the list
-    /// changes while it is read. The second value: whether there were more than `limit`, so that the
-    /// list is incomplete.
+    /// Reads a list and returns the results of `parse` for its messages. Reads the list again if it changes
+    /// meanwhile, [`TRIES`] times at most. The second value: whether there were more than `limit` results, so
+    /// that some are missing.
     ///
     /// # Errors
-    /// Those of netlink, and those of `parse`.
+    /// Those of netlink, and those of `parse`. `Interrupted` if the list changed each time.
     pub fn collect<T>(
         &self,
         list: List,

@@ -1,8 +1,8 @@
-//! The sockets of intercepted connections that wait out their last minute (TIME-WAIT).
+//! The sockets of intercepted connections in the state TIME-WAIT (RFC 9293 §3.3.2).
 //!
-//! With `net.ipv4.tcp_early_demux` the kernel does not forward a packet that belongs to a socket,
-//! not even to one that waits; so before the parameter is restored, ours end. They are found and
-//! ended by sock_diag(7) (RFC 9293 §3.3.2 for the state).
+//! With `net.ipv4.tcp_early_demux`, the kernel does not forward a packet that belongs to a socket, not even
+//! if the socket is in TIME-WAIT. So before Midspan restores this parameter, it ends its own sockets in
+//! TIME-WAIT. sock_diag(7) lists and ends them.
 
 use std::io;
 

@@ -1,17 +1,18 @@
 //! Lines on standard error, written by one thread of the process.
 //!
-//! A log may be slow, or not be read at all, or its reader may end: a terminal that is stopped, a
-//! full disk, a supervisor that dies. No thread that logs waits for the reader. Lines are put into a
-//! queue of at most 4096 lines and 4 MiB. One thread writes them; no other code of the process writes
-//! to standard error. The flags of the descriptor do not change, because other processes share it.
+//! The reader of a log may be slow, may stop reading, or may end: a terminal that is stopped, a full disk, a
+//! supervisor that dies. A thread that logs does not wait for the reader, apart from two cases with a limit
+//! of time: [`later_until`], and a panic. Lines are put into a queue of at most 4096 lines and 4 MiB. One
+//! thread writes them; no other code of the process writes to standard error. The flags of the descriptor do
+//! not change, because other processes share it.
 //!
-//! A line that finds no room, or cannot be written, is counted ([`lost`]). As soon as lines can be
-//! written again, one line contains the number of missing lines. A thread that is stuck in `write(2)`
-//! does not prevent the process from ending: [`finish`] waits only while lines are being read.
+//! A line that finds no room, or cannot be written, is counted ([`lost`]). As soon as lines can be written
+//! again, one line contains the number of missing lines. A writer that is stuck in `write(2)` does not
+//! prevent the process from ending: [`finish`] waits only while lines are being read, and for 2 s at most.
 //!
-//! Reasons against `tracing-appender`: it does not log the number of missing lines, does not count
-//! lines that `write(2)` refuses, limits lines but not bytes, and cannot wait for the last lines only
-//! while they are being read.
+//! Reasons against `tracing-appender`: it does not log the number of missing lines, does not count lines that
+//! `write(2)` refuses, limits lines but not bytes, and has no waiting for the last lines that ends when
+//! nothing reads them.
 
 mod captured;
 mod queue;

@@ -1,17 +1,25 @@
-//! What the privileged helper and the relay process say to each other.
+//! The messages between the privileged helper and the relay process.
 //!
-//! JSON over a `SOCK_SEQPACKET` pair, of which the relay process has one end as its standard
-//! input. Order: [`ToRelay::Settings`] with the sockets of the pages, one [`ToRelay::Listener`] for each listener with its
-//! listening sockets, [`ToRelay::Gate`] if one is transparent, [`ToRelay::Machine`], [`FromRelay::Ready`]; later
-//! [`FromRelay::Alive`] again and again, [`FromRelay::Verdicts`] where they are kept, and perhaps
-//! [`ToRelay::Drain`], or [`ToRelay::Machine`] again. The end of either
-//! process closes the connection, which ends the other.
+//! They are JSON over a `SOCK_SEQPACKET` pair. The relay process has one end as its standard input. The end
+//! of either process closes the connection, which ends the other process.
 //!
-//! A reload: [`ToRelay::Reload`], one [`ToRelay::Listener`] for each listener (those whose
-//! sockets the relay has already come without), [`ToRelay::Gate`] if one is transparent (with
-//! raw sockets only if there was none before); then [`FromRelay::Reloaded`] or
-//! [`FromRelay::NotReloaded`]. When rules no longer lead to listeners that have gone,
+//! | phase | messages, in this order |
+//! | --- | --- |
+//! | start | [`ToRelay::Settings`]; one [`ToRelay::Listener`] for each listener, with its listening sockets |
+//! | | [`ToRelay::Gate`] if a listener is transparent; [`ToRelay::Machine`]; [`FromRelay::Ready`] |
+//! | reload | [`ToRelay::Reload`]; one [`ToRelay::Listener`] for each listener |
+//! | | [`ToRelay::Gate`] if a listener is transparent; [`FromRelay::Reloaded`] or [`FromRelay::NotReloaded`] |
+//! | commands | [`ToRelay::Kick`], [`FromRelay::Kicked`]; [`ToRelay::Forget`], [`FromRelay::Forgotten`] |
+//! | end | [`ToRelay::Drain`] |
+//!
+//! In a reload, a listener comes without sockets if the relay already has its sockets, and the gate comes
+//! with raw sockets only if there was no gate before. When rules no longer lead to removed listeners,
 //! [`ToRelay::Retire`] closes them.
+//!
+//! At any time after the start, the helper may send [`ToRelay::Machine`], [`ToRelay::Limits`] and
+//! [`ToRelay::State`]. The relay sends [`FromRelay::Alive`] several times per second, [`FromRelay::Verdicts`]
+//! if verdicts are kept, [`FromRelay::LeaveAlone`], and [`FromRelay::Stuck`] before it ends because of a
+//! stuck thread.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -64,7 +72,7 @@ pub(crate) enum ToRelay {
     /// Settings of the gate; after the listeners, if any is transparent. Two raw sockets, for IPv4
     /// and IPv6, come with this message.
     Gate(GateSettings),
-    /// A listener; its listening sockets, one for each thread, come with this message.
+    /// A listener; its listening sockets, one for each thread or fewer, come with this message.
     Listener(Box<Listener>),
     /// Changes the listeners.
     Reload {

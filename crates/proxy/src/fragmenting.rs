@@ -1,11 +1,11 @@
-//! The fragmenter at work: takes oversized packets from a device, cuts them, and sends the
+//! The fragmenter at work: its thread reads oversized packets from a TUN device, cuts them, and sends the
 //! fragments.
 //!
-//! For what IP itself does not cut: TCP's packets of IPv6, and fragments that are to be smaller
-//! than the outgoing device's MTU. The kernel's queue of the device is bounded (500 packets), and
-//! so is everything here: one packet at a time, and a limit of address pairs. What is lost on the
-//! way is lost like any packet; a client that gets nothing goes back to normal segments within one
-//! time-out.
+//! The fragmenter is for packets that IP itself does not cut to the right size: TCP over IPv6, and fragments
+//! that are to be smaller than the MTU of the outgoing device. All memory is bounded: the kernel's queue of
+//! the device has 500 packets, the thread handles one packet at a time, and it stores identifications for a
+//! limited number of address pairs. A packet or fragment may be lost here, as on any link. A client that gets
+//! no oversized segments falls back to normal segments within one time-out.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;

@@ -1,10 +1,11 @@
 //! The proxy: `midspan run`.
 //!
-//! Two processes. The privileged helper ([`run`]) reads the configuration, opens the listening
-//! sockets, sets up routes and rules, starts the relay process, hands it the sockets, and watches
-//! over it. The relay process ([`relay_main`]) gives up every capability but `CAP_NET_ADMIN`,
-//! which a few socket options need, never runs a program, and moves the data ([`midspan_relay`]).
-//! Either ends when the other does.
+//! Two processes do the work. The privileged helper ([`run`]) reads the configuration, opens the listening
+//! sockets, sets up routes and rules, starts the relay process, passes the sockets to it, and watches over
+//! it. The relay process ([`relay_main`]) moves the data ([`midspan_relay`]). It gives up every capability
+//! except `CAP_NET_ADMIN`, which a few socket options need, and then runs no program. If one of the two ends,
+//! the other ends too. A third process without capabilities looks up names; the relay starts it first
+//! (`resolver`).
 
 pub mod admin;
 pub mod capture;

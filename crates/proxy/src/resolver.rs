@@ -1,16 +1,15 @@
 //! Looks up names, in a process of its own.
 //!
-//! The system's resolver reads files and loads libraries, which the relay may not do, and it reads
-//! data from the network, which the helper must not do. So before the relay gives up its
-//! privileges, it starts a process of the same user and without capabilities. This process waits
-//! for the first request, and then runs this program again as the resolver itself; if the resolver
-//! crashes, it does so again. The resolver may read files, but it may not write files or run
-//! programs. Requests and answers are JSON over a `SOCK_SEQPACKET` pair, which is the standard
-//! input of both processes.
+//! The system's resolver reads files and loads libraries, which the relay may not do, and it reads data from
+//! the network, which the helper must not do. So before the relay gives up its privileges, it starts another
+//! process, which becomes the same user and gives up all capabilities. That process waits for a request, and
+//! then runs this program again as the resolver itself. If the resolver crashes, the process waits for the
+//! next request and runs the resolver again. The resolver may read files, but it may not write files or run
+//! programs. Requests and answers are JSON over a `SOCK_SEQPACKET` pair, of which both processes have one end
+//! as their standard input.
 //!
-//! Several threads look names up at the same time, because a name whose server does not answer
-//! takes seconds. The relay limits each client to a few look-ups
-//! ([`lookups`](midspan_relay::negotiation)).
+//! Several threads look names up at the same time, because a name whose server does not answer takes seconds.
+//! The relay limits each client to a few look-ups ([`lookups`](midspan_relay::negotiation)).
 
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::fd::OwnedFd;

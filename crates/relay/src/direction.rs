@@ -1,10 +1,10 @@
 //! One direction of data as a state machine: the next action, and the results of actions.
 //!
-//! Pure: no socket, no clock. The module [`super::transfer`] calls [`Direction::next`], carries the
-//! action out on the kernel's sockets, and reports the result by one of the `handle_*` functions.
+//! Pure: no socket, no clock. The module [`super::transfer`] calls [`Direction::next`], carries the action
+//! out on the kernel's sockets, and reports the result by one of the `handle_*` functions.
 //!
-//! A direction reads only when it holds nothing, so one read limits the data that it holds, and a
-//! slow receiver stops the sender through the kernel's buffers.
+//! A direction reads only when it holds nothing. So it never holds more than one read, and a slow receiver
+//! stops the sender through the kernel's buffers.
 
 #[cfg(test)]
 mod tests;

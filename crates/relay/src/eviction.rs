@@ -1,8 +1,10 @@
-//! Evicts idle sessions for new ones when the relay is crowded.
+//! Evicts idle sessions when the relay is crowded, so that new connections find room.
 //!
-//! When the relay is crowded, each thread searches its own sessions for idle ones, at most every
-//! 100 ms. [`makes_way`] selects from them the sessions to evict, and the thread evicts them one by
-//! one.
+//! Before a thread accepts a connection, it evicts one of its idle sessions if the relay is crowded. If it
+//! has none, it requests an eviction from the other threads. A thread searches its sessions for idle ones at
+//! most every 100 ms; [`makes_way`] selects those to evict, at most 64 at a time. Connections of transparent
+//! listeners pass untouched if there is no room, so no session is evicted for them, and theirs are not
+//! evicted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

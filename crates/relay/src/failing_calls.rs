@@ -1,8 +1,9 @@
 //! System calls that fail in tests, controlled by a seed (feature `failing-calls`).
 //!
-//! The result of a call depends on the seed, on the session and on the number of the session's
-//! earlier calls. So a seed always gives the same results, in whatever order the sessions' turns
-//! are. No call fails before [`begin`].
+//! The result of a call depends on the seed, the rates, the kind of the call, the session, and the number of
+//! the session's earlier calls in this thread. So the order in which the sessions of a thread are handled
+//! does not change their results. Calls without a session, such as accepting, are counted together for each
+//! thread. Calls fail only between [`begin`] and [`end`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -1,8 +1,10 @@
 //! Sessions that an operator resets: those of one client or server, of a network, or one by number.
 //!
-//! Each thread gets the command through its channel and resets the sessions between two turns of its
-//! loop, a limited number at a time, so that other sessions' data is not delayed. A connection that
-//! is being opened at the time of the command is reset when it is accepted or joined later.
+//! Each thread gets the command through its channel and resets the sessions between two turns of its loop, a
+//! limited number at a time, so that the data of other sessions is not delayed. A command for a host or a
+//! network also applies to its connections that are being opened. Such a connection is reset when its session
+//! would begin; the thread stores the command for this purpose for at least 15 s, unless more than 64 such
+//! commands follow each other.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;

@@ -1,8 +1,8 @@
 //! What sessions leave for later ones, shared by the threads of a relay and the gate.
 //!
-//! It is divided into [`PARTS`] parts by the hash of what an entry is about. A thread locks one part
-//! for one decision, so two threads seldom meet: with one lock for all, the samples of many sessions
-//! would take turns.
+//! The knowledge is divided into [`PARTS`] parts by the hash of what an entry is about, and each part has a
+//! lock. A thread locks one part at a time, for one look-up, so two threads seldom need the same lock at
+//! once. With one lock for all, the samples of many sessions would wait for each other.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

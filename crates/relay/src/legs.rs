@@ -59,12 +59,14 @@ pub struct Connecting {
     pub option_errors: u64,
 }
 
-/// Connects to the server from the client's own address and port, for a transparent listener.
-/// `host_mark` is the host's part of the packet mark: the leg has the same bits as the client's
-/// packets, so both use the same route. `class` is that of the client's SYN.
+/// Connects to the server from the client's own address and port, for a transparent listener. `host_mark`
+/// contains the bits of the packet mark that the host itself has set on the client's packets. The server leg
+/// gets these bits too, so that the host's rules choose the same route. `class` is the service class of the
+/// client's SYN.
 ///
 /// # Errors
-/// Those of `socket(2)`, `bind(2)` and `connect(2)`.
+/// Those of `socket(2)`, `setsockopt(2)`, `bind(2)` and `connect(2)`. Refused options of `start` are no
+/// error; they are counted in [`Connecting::option_errors`].
 pub fn connect_as_client(
     request: Request,
     host_mark: u32,
@@ -84,13 +86,12 @@ pub fn connect_as_client(
     connect(socket, request.server, option_errors)
 }
 
-/// Connects to a server from an address of this machine: from `source`, or from the one that the
-/// kernel chooses. `set_up` first sets the options of the socket, and returns how many the kernel
-/// refused.
+/// Connects to a server from an address of this machine: from `source`, or from an address that the kernel
+/// chooses. Before, `set_up` sets the options of the socket, and returns how many of them the kernel refused.
 ///
 /// # Errors
-/// Those of `socket(2)`, `bind(2)` and `connect(2)`: `EADDRNOTAVAIL` if `source` is no address of this
-/// machine, or has no free port for this server.
+/// Those of `socket(2)`, `setsockopt(2)`, `bind(2)` and `connect(2)`: `EADDRNOTAVAIL` if `source` is no
+/// address of this machine, or has no free port for this server.
 pub fn connect_as_proxy(
     server: SocketAddr,
     source: Option<SocketAddr>,

@@ -1,19 +1,21 @@
-//! The relay, the data plane of `midspan run`: joins the two legs of each session and moves the bytes
-//! between them.
+//! The relay, the data plane of `midspan run`: joins the two legs of each session and moves the bytes between
+//! them.
 //!
 //! This crate has no access to configuration files, the command line, firewall rules or other processes. A
-//! [`Listener`] contains what to do with connections; the owner of the relay passes it together with its
-//! listening sockets. Connections arrive at these sockets. A gate may have prepared them at their SYN, and
-//! stores them in [`Openings`].
+//! [`Listener`] contains the settings for its connections; the owner of the relay passes it together with its
+//! listening sockets. Connections arrive at these sockets. A gate may have prepared a connection at its SYN
+//! and stored it in [`Openings`].
 //!
-//! There is one thread per core. Each thread has a loop of its own, with its own listening sockets
-//! (`SO_REUSEPORT`) or some that it shares with other threads, and the sessions accepted from them;
-//! otherwise threads share only a command and the limits.
+//! Each thread, normally one per core, has a loop of its own, with its own listening sockets (`SO_REUSEPORT`)
+//! or sockets that it shares with other threads, and the sessions accepted from them. A session stays on its
+//! thread. The threads also share the limits, the counters' registry, opened connections, verdicts and
+//! knowledge about clients and servers, the look-up of names, and the numbers of their sessions.
 //!
 //! | module | content | pure |
 //! | --- | --- | --- |
 //! | `thread` | the loop of one thread: handles events, accepts, carries out commands | |
 //! | `acceptors` | the listening sockets of a thread: watched, paused, retired | |
+//! | `sharing`, `crowd` | which thread accepts from a shared socket; how many connections in one turn | |
 //! | `sessions` | the sessions of a thread: moved, timed, measured, reported, ended | |
 //! | `clockwork` | the time of a thread, and its next deadline with the reason | |
 //! | `source` | sources of events of other parts of the process | |
@@ -24,92 +26,102 @@
 //! | `session` | two sockets, two transfers, events, failures | |
 //! | `exchange` | a session that carries one HTTP request and its answer | |
 //! | `arrival` | a connection that will become a session | yes |
-//! | `openings` | connections that are being opened; acceptors find them here | yes |
+//! | `openings` | connections that are being opened; acceptors find them here | |
 //! | `opening` | accept, call the policy, set up, connect | |
-//! | `legs` | the sockets of both legs: opened, connected, set up | |
-//! | `listener` | the settings of a listener: plain data | yes |
+//! | `legs`, [`leg_options`] | the sockets of both legs: opened, connected, set up; their options | |
+//! | `listener` | the settings of a listener, and how its sockets get them | |
+//! | [`access`], [`machine`] | who may use a listener; the addresses of this machine | |
 //! | `destination` | the server of a connection, and how the server leg is opened | |
 //! | [`negotiation`] | the negotiation before a session | |
 //! | `limits` | limits of sessions, memory, descriptors | |
-//! | [`narrow`], [`remembered`] | legs towards narrow clients, and verdicts about these clients | |
-//! | `memory` | memory of sessions, and limits of their buffers | |
-//! | `eviction`, `kick` | idle sessions that are evicted for new ones; sessions that an operator resets |
-//! |
-//! | `system` | the kernel calls of all these modules; tests can script them | |
+//! | [`profile`], [`narrow`] | access links of clients; legs towards narrow or distant clients | |
+//! | [`remembered`], `knowledge` | verdicts about clients; what sessions leave for later ones | |
+//! | `memory`, `rounds` | memory of sessions, and limits of their buffers; passes through a long table | |
+//! | `eviction`, [`kick`] | idle sessions evicted for new ones; sessions that an operator resets | |
+//! | `system` | the calls to the kernel that tests can script | |
 //! | `poll`, `table`, `timers`, `pipes` | a thread's epoll, table, deadlines and pipes | |
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
-//! | [`observation`] | metrics, reports and log lines of sessions, at a low cost | |
+//! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a panic | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
+//! | `scripted`, `failing_calls`, [`seeded_faults`] | for tests: a scripted kernel, failing calls, faults | |
 //!
 //! # Moving data
 //!
-//! Small data is read into one buffer per thread and written at once. When a read fills that buffer, the
-//! direction changes to splice through a pipe. The pipe comes from a bounded pool and returns to it when it
-//! is empty; if no pipe of full size is available, the direction copies. A direction reads only when it
-//! holds nothing, so it never holds more than one read: back-pressure comes from the kernel's buffers. An
-//! idle session has neither buffer nor pipe.
+//! Small data is read into one buffer per thread and written at once. After a read of 8 KiB or more, the
+//! direction changes to splice through a pipe, and back to copying after a shorter read. The pipe comes from
+//! a bounded pool and returns to it when it is empty. The direction copies if no pipe of full size is
+//! available, or if its writing is limited (pacing, a cap of the data in flight). A direction reads only when
+//! it holds nothing, so it never holds more than one read: back-pressure comes from the kernel's buffers. A
+//! session that holds no data has neither buffer nor pipe.
 //!
 //! # Life of a session
 //!
-//! `connecting` (the client is accepted, and Midspan connects to the server) → `relaying` → closed or, when
-//! a leg has failed, `settling` → reset. Both sockets have `SO_LINGER {1, 0}` until the session closes with
-//! a FIN in each direction. Any other close, also by a crash, is a reset and never looks like a clean end.
+//! `connecting` (the client is accepted, and Midspan connects to the server) → `relaying` → closed or, when a
+//! leg has failed, `settling` → reset. Both sockets have `SO_LINGER {1, 0}` until the session closes with a
+//! FIN in each direction. Any other close, also by a crash, is a reset and never looks like a clean end.
+//!
+//! A leg *fails* by a reset, a time-out, or another error of its socket.
 //!
 //! | event | while connecting | while relaying |
 //! | --- | --- | --- |
 //! | data | stays in the kernel | forwarded |
-//! | FIN of a leg | passed on once connected | after the last byte, `shutdown` on the other leg; the other
-//! direction continues. When both directions have ended: `SO_LINGER` off, close both |
-//! | reset, time-out or other error of the client leg | no data to forward: reset the server leg. Otherwise
-//! connect, forward, settle | data that had arrived before is forwarded; settle the server leg |
-//! | the same of the server leg | refused, unreachable or timed out: reset the client leg | data that had
-//! arrived before is forwarded; settle the client leg |
-//! | reset after a FIN | as above | the FIN is passed on too, then settle |
-//! | both legs failed | | close both |
+//! | FIN of a leg | passed on once connected | passed on after the last byte; the other direction continues |
+//! | FIN of both legs | as above | both legs are closed, without `SO_LINGER` |
+//! | failure of the client leg, no data waits | reset the server leg | settle the server leg |
+//! | failure of the client leg, data waits | connect, forward, settle | forward, settle the server leg |
+//! | failure of the server leg | reset the client leg | forward its data, settle the client leg |
+//! | failure of a leg after its FIN | as above | the FIN is passed on too, then settle |
+//! | failure of both legs | | both legs reset |
 //! | `connect_timeout` | reset the client leg | |
 //! | `idle_timeout`, `half_closed_timeout` | | both legs reset |
-//! | the relay is crowded | | both legs reset, if the session is idle and its client has most |
-//! | process dies | both legs reset | both legs reset |
+//! | the relay is crowded | | both legs reset, if the session is idle and its client has most sessions |
+//! | the process dies | both legs reset | both legs reset |
+//!
+//! Only data that arrived on the leg before it failed is forwarded.
 //!
 //! **Settling** a leg: as soon as its peer has acknowledged everything (`SIOCOUTQ` = 0), or after
-//! [`Settings::reset_timeout`], both sockets are closed by a reset. An earlier reset would destroy data
-//! that the peer's kernel has not received yet; without a proxy, too, a receiver can read the data that
-//! arrived before a reset. Data towards the failed leg is dropped.
+//! [`Settings::reset_timeout`], both sockets are closed by a reset. An earlier reset would destroy data that
+//! the peer's kernel has not received yet; without a proxy, too, a receiver can read the data that arrived
+//! before a reset. Data towards the failed leg is dropped.
 //!
-//! A session that carries **one HTTP request** ends with its answer instead. Exactly the bytes of the
-//! request go to the server, and exactly those of the answer to the client:
+//! A session that carries **one HTTP request** ends with its answer instead. Exactly the bytes of the request
+//! go to the server, and exactly those of the answer to the client:
 //!
 //! | event | then |
 //! | --- | --- |
-//! | request and answer are complete | the server leg is closed; the client's socket returns to the
-//! [`negotiation`] |
+//! | request and answer are complete | the server leg ends; the client returns to the [`negotiation`] |
 //! | FIN of the client behind its request | passed on; the session waits for the answer |
-//! | answer complete, request not | the request continues until either leg ends; then the client leg is
-//! closed with a FIN, after the client had time to read |
-//! | FIN of the server in the middle of the answer | the same |
-//! | reset of the server in the middle of the answer, or an answer that breaks the rules there | settle the
-//! client leg |
-//! | the server ends before its answer, or its answer is not HTTP | the client gets status 502 and is
-//! closed |
+//! | answer complete, request not | the request continues until either leg ends; then *close the client leg* |
+//! | FIN of the server in the middle of the answer | *close the client leg* |
+//! | reset of the server in the middle of the answer | settle the client leg |
+//! | an answer that breaks the rules in its body | settle the client leg |
+//! | the server ends before its answer | the client gets status 502; *close the client leg* |
+//! | the answer's head is not HTTP | the client gets status 502; *close the client leg* |
+//! | the request's chunks break the rules | status 400; in the middle of the answer, settle the client leg |
 //! | reset of the client | settle the server leg |
+//!
+//! *Close the client leg*: with a FIN, after the client had time to read.
 //!
 //! **Was it a FIN?** A socket returns its error only once, to the first call that reports errors; from then
 //! on reads return 0, as after a FIN. So the session stores the first error of a leg. An end that is read
-//! later counts as a FIN only if the FIN certainly arrived first: the kernel's error was EPIPE, or epoll
-//! had reported the FIN before. A splice may even swallow the error, so at an end the relay checks whether
-//! the socket still has a peer, which only a reset removes.
+//! later counts as a FIN only if the FIN certainly arrived first: the kernel's error was EPIPE, or epoll had
+//! reported the FIN before. A splice may even swallow the error, so at an end the relay checks whether the
+//! socket still has a peer: a reset removes the peer, a FIN does not.
 //!
 //! # The policy
 //!
-//! For each connection [`Policy::admit`] is called when it is accepted, or, of a transparent
-//! listener, at its SYN by the gate with a policy of its own; [`Policy::start`] when
-//! both sockets exist and before Midspan connects to the server (what is offered in the SYN depends on it),
-//! and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows. Carried
-//! out: all of [`LegStart`](midspan_policy::LegStart) that [`leg_options::apply`] can set;
-//! all of a [`Decision`](midspan_policy::Decision) but its segment size, which legs with an access
-//! profile have from [`narrow`]. Not carried out yet, for forward listeners: the
-//! handshake, and a bypass (`Bypass` relays without any set-up).
+//! Each acceptor, and for transparent listeners the gate, has a [`Policy`]. For a connection of a transparent
+//! listener, the gate calls [`Policy::admit`] at the SYN; for other listeners, a thread calls it when the
+//! connection is accepted or the client has named a server. [`Policy::start`] (or one of its parts,
+//! `client_start` and `server_start`) is called before Midspan connects to the server, because the options in
+//! the SYN depend on it, and [`Policy::sample`] at most every [`Policy::sampling_interval`] while data flows.
+//!
+//! [`leg_options::apply`] sets the options of a [`LegStart`](midspan_policy::LegStart); it refuses
+//! `segment_ceiling` and `window_scale`. A [`Decision`](midspan_policy::Decision) is carried out without its
+//! segment size, which legs with an access profile have from [`narrow`]. A forward listener always accepts
+//! early, whatever the policy's handshake is, and relays a bypassed connection (`Bypass`) without options of
+//! the policy.
 //!
 //! SIGPIPE must be ignored, as in every Rust program, because `splice` has no `MSG_NOSIGNAL`.
 
@@ -284,8 +296,7 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Starts a relay that sets its sessions up as the listeners' settings say, and finds out
-    /// itself what they leave to it.
+    /// Starts a relay whose listeners have the policies that their settings name.
     ///
     /// # Errors
     /// As [`Relay::start_with`].
@@ -301,12 +312,12 @@ impl Relay {
         self.offered
     }
 
-    /// Starts a relay whose sessions are decided on by `policy`, which is called once for each
+    /// Starts a relay. `policy` makes the policy of a listener in one thread; it is called once for each
     /// listener and thread.
     ///
     /// # Errors
-    /// No threads, a listener without a socket or with more than one per thread, or what the kernel
-    /// refuses.
+    /// There are no threads, a listener has no socket or more than one per thread, or the kernel refuses a
+    /// call.
     pub fn start_with(
         settings: &Settings,
         listeners: Vec<OpenListener>,

@@ -1,9 +1,10 @@
-//! Addresses of the machine, sent by the helper.
+//! Addresses of this machine, which the helper sends to the relay.
 //!
-//! The helper reads which addresses belong to this machine, and sends them to the relay at the
-//! start and whenever they change; the relay itself may not query the kernel. Until the relay has
-//! the addresses, and if the helper cannot read them, every address is treated as one of this
-//! machine's, so everything that the access rules protect remains protected.
+//! The helper reads these addresses, and sends them at the start and whenever they change, because the relay
+//! itself may not query the kernel. As long as the relay does not have them, every address is treated as one
+//! of this machine's, so that the access rules protect all that they have to protect.
+//!
+//! For the same reason the helper sends the names of forward listeners whose server is the listener itself.
 
 use std::collections::BTreeSet;
 use std::fs::File;

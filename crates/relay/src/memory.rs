@@ -1,9 +1,10 @@
 //! Memory of sessions: how much of the budget they use, and limits of their buffers.
 //!
-//! A session is measured after it begins (in a burst of new sessions, only some are) and when it
-//! has moved much data; sessions with recent events are measured in turn. While the budget is
-//! short, sweeps look at all sessions. Sessions without events cost nothing else. Without a budget, the
-//! used memory is only measured, and buffers are not bounded.
+//! With a budget, a session is measured when both its legs are connected; in a burst of new sessions, the
+//! measurement of one of them counts for the others. Later a session is measured when it has moved much data,
+//! and, in turn, when it had an event since its last measurement. While the budget is short, sweeps check all
+//! sessions, also those without events. Without a budget, the used memory is only measured, and buffers are
+//! not bounded.
 
 use std::sync::Arc;
 

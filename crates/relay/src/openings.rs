@@ -1,9 +1,8 @@
-//! Connections that are being opened: from the client's SYN until the relay has accepted the
-//! connection.
+//! Connections that are being opened: from the client's SYN until the relay has accepted the connection.
 //!
-//! The owner of the SYN queue (the proxy's gate) adds connections, on any thread; the relay's threads
-//! find them here when they accept. The table is [bounded](midspan_policy::opening_bound), per client and in
-//! all, so that a flood of SYNs neither fills it nor keeps other clients out.
+//! The owner of the SYN queue (the proxy's gate) adds connections, on any thread; the relay's threads find
+//! them here when they accept. The table is [bounded](midspan_policy::opening_bound), in all and for each
+//! client: a flood of SYNs cannot make it larger, and one client cannot take all of it.
 
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;

@@ -1,9 +1,9 @@
 //! The pipes of one thread, shared by its sessions.
 //!
-//! A session takes a pipe for a splice and gives it back as soon as the pipe is empty. The number
-//! of pipes is bounded. A pipe that does not have its full size is not used: beyond
-//! `fs.pipe-user-pages-soft` the kernel silently gives pipes of 8 KiB to a process without
-//! `CAP_SYS_RESOURCE`, and copying is faster than those.
+//! A session takes a pipe for a splice and gives it back as soon as the pipe is empty. The number of pipes is
+//! bounded. A pipe that does not have its full size is not used: if a user's pipes exceed
+//! `fs.pipe-user-pages-soft`, the kernel silently makes pipes of 8 KiB for a process without
+//! `CAP_SYS_RESOURCE` and `CAP_SYS_ADMIN`, and copying is faster than such a pipe.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -5,9 +5,9 @@
 //! 198.51.100.7 takes 1795300000
 //! ```
 //!
-//! One line for each client: its address, the verdict, and its time in seconds of the real-time
-//! clock. Lines of a file are checked: a line that cannot be parsed, is too old or is from the
-//! future is ignored.
+//! After the heading, the file has one line for each client: its address, the verdict (`takes`, `doubted` or
+//! `refuses`), and the time of the verdict in seconds of the real-time clock. A line that cannot be parsed,
+//! is too old or is from the future is ignored, and so is a whole file with another heading.
 
 use std::fmt::Write;
 use std::net::IpAddr;

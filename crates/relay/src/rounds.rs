@@ -1,8 +1,8 @@
 //! Passes through a table in rounds, so that a long table delays nothing else of its thread; pure.
 //!
-//! A pass looks at each place of the table once. It begins when there is something to look at, and
-//! takes as many rounds as the length of the table requires. After it there is no further round
-//! until something is wished again: a thread whose sessions are idle is not woken.
+//! A pass looks at each place of the table once. It begins when there is something to look at, and takes as
+//! many rounds as the length of the table requires. After a pass, no round is due until another one is
+//! requested by [`Rounds::wish`] or [`Rounds::wake_at`]: a thread whose sessions are idle is not woken.
 
 use midspan_units::{Time, TimeSpan};
 

@@ -1,11 +1,13 @@
-//! All kernel calls of a thread: the clock, epoll, and the calls that accept, open, use and close
-//! sockets.
+//! The kernel calls by which a thread reads the clock, uses epoll and pipes, and accepts, opens, reads and
+//! writes sockets.
 //!
 //! In test builds with the feature `failing-calls`, some calls can be made to fail, see
-//! [`failing_calls`](super::failing_calls). In the unit tests of this crate a scripted kernel can
-//! replace Linux (`scripted`). Other builds contain only the calls themselves. [`midspan_linux::tcp`]
-//! sets and reads the options of sockets directly, except those that decide how a session continues:
-//! the addresses of a socket, its memory, its error, and whether its close is a reset.
+//! [`failing_calls`](super::failing_calls). In the unit tests of this crate a scripted kernel can replace
+//! Linux (`scripted`) in most of the calls. Other builds contain only the calls themselves.
+//!
+//! Options of sockets are set and read by [`midspan_linux::tcp`] directly. The exceptions are here, because
+//! they decide how a session continues: the addresses of a socket, its memory, its unacknowledged bytes, its
+//! error, and whether its close is a reset.
 
 use std::io;
 use std::net::SocketAddr;

@@ -1,16 +1,16 @@
-//! Sessions by key. A key remains harmless after its session has ended.
+//! The sessions or negotiations of a thread by key. A key remains harmless after its session has ended.
 //!
-//! An event of epoll or a timer may arrive for a session that has just ended, when its slot has
-//! another session. Each slot counts its users, and the table has no value for a key with an old
-//! count.
+//! An event of epoll or a timer may arrive for a session that has just ended, when its slot already has
+//! another session. Each slot counts its users, and a key contains this count. The table has no value for a
+//! key with an old count.
 
-/// Largest number of places; the rest of a key's 63 bits is the count.
+/// Bits of a key for the slot, which limit the number of slots; the other 31 bits are the count.
 const PLACE_BITS: u32 = 31;
 const PLACE_MASK: u64 = (1 << PLACE_BITS) - 1;
 /// Counts wrap at 31 bits, so that a key has two bits to spare.
 const GENERATION_MASK: u32 = (1 << 31) - 1;
 
-/// The key of one session of one thread, never used again. Below 2⁶².
+/// The key of one session of one thread, used again only after 2³¹ users of its slot. Below 2⁶².
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key(u64);
 

@@ -1,10 +1,10 @@
-//! Limits of a direction's writing, even if its outbound leg has room: pacing at the input of TCP
-//! (Shikama §3.2) and a cap of the data in flight.
+//! Limits of a direction's writing, even if its outbound leg has room: pacing at the input of TCP (Shikama
+//! §3.2) and a cap of the data in flight.
 //!
-//! Pure: the module [`super::transfer`] calls [`Throttle::allow`] before each write and reports
-//! what it read and wrote. No event of the kernel announces that writing may continue, so `allow`
-//! returns when to call again. A direction reads only when it holds nothing, so nothing is read
-//! while chunks remain, and the inbound leg's window stops its sender.
+//! Pure: the module [`super::transfer`] calls [`Throttle::allow`] before each write and reports how much it
+//! read and wrote. No event of the kernel announces that writing may continue, so `allow` returns the time of
+//! the next call. A direction reads only when it holds nothing, so nothing is read while chunks wait, and the
+//! receive window of the inbound leg stops the sender.
 
 use midspan_policy::InputPacing;
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};

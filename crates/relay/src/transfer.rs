@@ -1,8 +1,9 @@
 //! Carries out a [`Direction`]'s actions on the kernel's sockets.
 //!
-//! Small data is read into one buffer that all sessions of a thread share, and written at once;
-//! bytes for which the outbound leg has no room are kept in a buffer of their own size. Bulk data
-//! passes through a pipe of the pool. Between two reads, a direction holds neither.
+//! Small data is read into one buffer that all sessions of a thread share, and written at once; bytes for
+//! which the outbound leg has no room are kept in a buffer of their own size. Bulk data passes through a pipe
+//! of the pool, or is copied in the same way if the pool has no pipe or a [`Throttle`] limits the writing.
+//! The buffer and the pipe are given back before the next read.
 //!
 //! `SPLICE_F_MORE` and `MSG_MORE` are never set, so all data is sent at once.
 
@@ -130,11 +131,11 @@ impl Transfer {
         self.throttle.take_if(|throttle| throttle.lift_cap(by));
     }
 
-    /// Moves as much data as possible from one leg to the other.
+    /// Moves as much data as possible from one leg to the other, with at most [`ACTIONS_PER_TURN`] actions.
     ///
-    /// `last`: the other direction has ended with a FIN, and both sockets will be closed after this
-    /// direction. Closing sends the FIN, so no call of its own does. `doubtful`: an end that is
-    /// read has to be verified.
+    /// `last`: the other direction is complete, and both sockets will be closed after this direction. Closing
+    /// sends the FIN, so the end is passed on without a `shutdown(2)`. `doubtful`: an end that is read may be
+    /// a reset, and is checked ([`verify_end`]).
     ///
     /// With `framing`, only this HTTP message is moved, and no data behind it.
     pub fn advance(
@@ -495,12 +496,12 @@ fn receive(from: BorrowedFd<'_>, buffer: &mut [u8], doubtful: bool) -> rustix::i
     }
 }
 
-/// Distinguishes an end from a failure that looks like one.
+/// Returns an error instead of an end if the end is in truth a reset.
 ///
-/// If a socket is reset during a splice into it, the splice returns the bytes before the reset and
-/// swallows the error (`splice_to_socket` of Linux); from then on, reading this socket returns 0,
-/// as after a FIN. But after a reset the socket has no peer, and after a FIN it has one. Legs into
-/// which nothing was or is spliced need no check, because every other call returns its error.
+/// If a socket is reset during a splice into it, the splice returns the number of bytes before the reset and
+/// swallows the error (`splice_to_socket` of Linux). From then on, reading this socket returns 0, as after a
+/// FIN. But after a reset the socket has no peer, and after a FIN it has one. A leg into which nothing was
+/// spliced needs no check, because every other call returns its error.
 fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::io::Result<usize> {
     if read != Ok(0) || system::peer_address(from).is_ok_and(|peer| peer.is_some()) {
         return read;

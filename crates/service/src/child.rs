@@ -1,8 +1,9 @@
-//! A process of this program that works for this one, with fewer rights.
+//! Child processes: this program runs a second time as a process that gives up rights and works for its
+//! parent.
 //!
-//! Parent and child are connected by a `SOCK_SEQPACKET` pair, whose other end is the child's
-//! standard input. The child has no environment but what its parent adds, and it ends with the
-//! thread that has started it.
+//! A pair of `SOCK_SEQPACKET` sockets connects parent and child. The child has one end as its standard input.
+//! The child's environment contains only what its parent adds. The kernel kills the child when the thread
+//! that has started it ends.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,11 +1,11 @@
-//! What every daemon of Midspan has, written once for `midspan run` and `midspan thin`.
+//! The parts that `midspan run` and `midspan thin` have in common.
 //!
-//! A daemon is a privileged process (the *helper*), which handles no traffic, and processes of the
-//! same program with fewer rights, which the helper starts:
+//! A daemon is a privileged process (the *helper*), which handles no traffic, and processes of the same
+//! program with fewer rights, which the helper starts:
 //!
 //! | module | content |
 //! | --- | --- |
-//! | [`child`] | starting and ending such a process; what it does first: leaving signals to its parent, becoming another user |
+//! | [`child`] | starting and ending such a process; how it ignores signals and becomes another user |
 //! | [`message`] | messages between the two, with descriptors |
 //! | [`liveness`] | the rule that decides whether a thread or process makes progress |
 //! | [`notify`] | the service manager: ready, reloading, stopping, alive |

@@ -1,11 +1,12 @@
-//! Whether threads and processes make progress: one rule for all that watch over others.
+//! Whether threads and processes make progress: one rule for all code that watches over others.
 //!
-//! A watched thread or process counts its turns. It is woken from outside, or wakes by itself
-//! ("beats"). It is *late* if it made no turn for a second although it was woken, and *stuck* if it
-//! made none for the limit. Time in which the watcher itself did not run never counts: a machine
-//! that swaps, a frozen cgroup, or `kill -STOP` of all processes stops watcher and watched
-//! together, and no thread is at fault. If a watcher finds a thread stuck, it checks again before
-//! it acts.
+//! A watched thread or process counts its turns. Either it is woken from outside, or it wakes by itself. It
+//! is *late* if it made no turn for a second although it was woken, and *stuck* if it made none for the
+//! limit. If a watcher finds a thread stuck, it makes two more checks before it acts.
+//!
+//! When the watcher itself did not run, for example on a machine that swaps, in a frozen cgroup, or after
+//! `kill -STOP` of all processes, the watched thread probably did not run either, and is not at fault. A gap
+//! between two checks therefore counts as one pause at most, or sets the counted time to zero ([`Absence`]).
 //!
 //! Pure: the caller passes the time.
 

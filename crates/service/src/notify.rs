@@ -1,8 +1,8 @@
-//! Messages to systemd (sd_notify(3)): datagrams of lines to the socket that systemd passes by an
-//! environment variable.
+//! Messages to systemd (sd_notify(3)). Each message is a datagram with lines of text, sent to the socket that
+//! systemd names in the environment variable `NOTIFY_SOCKET`.
 //!
-//! Reason against the crate `sd-notify`: it opens a blocking socket for each notification, so that a
-//! manager that does not read would stop the helper.
+//! Reason against the crate `sd-notify`: it opens a blocking socket for each notification, so a manager that
+//! does not read would stop the helper.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

@@ -17,14 +17,14 @@ const SWEEP_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 
 /// Thins the ACKs of many flows.
 ///
-/// | kind | calls |
-/// | --- | --- |
-/// | input | [`handle_packet`](Self::handle_packet): a queued packet; [`handle_incoming`](Self::handle_incoming): headers of what arrived; [`handle_timeout`](Self::handle_timeout) |
-/// | output | [`take_verdicts`](Self::take_verdicts); [`poll_timeout`](Self::poll_timeout): when to call `handle_timeout` |
-/// | getters | [`status`](Self::status) |
+/// - Input: [`handle_packet`](Self::handle_packet) takes a queued packet,
+///   [`handle_incoming`](Self::handle_incoming) the headers of a packet that arrived.
+/// - Time: [`poll_timeout`](Self::poll_timeout) returns when to call
+///   [`handle_timeout`](Self::handle_timeout).
+/// - Output: [`take_verdicts`](Self::take_verdicts), [`status`](Self::status).
 ///
-/// Every queued packet gets one verdict, at once or at its deadline. The settings limit the number of
-/// flows; packets of further flows pass.
+/// Every queued packet gets one verdict: at once, or, if it is held, with a later packet of its flow or at
+/// its deadline. The settings limit the number of flows; packets of further flows pass.
 pub struct Agent {
     settings: Settings,
     started: Option<Time>,

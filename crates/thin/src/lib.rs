@@ -1,9 +1,9 @@
 //! ACK thinning on the client's side: `midspan thin`.
 //!
-//! Runs on a host with a narrow upstream, or on the CPE in front of it, and changes only packets that
-//! leave there. Its own rules put small TCP packets into a queue of the kernel. A policy of
-//! [`midspan_policy::ack_thinning`] decides for the [`Agent`] about each pure ACK. An ACK that a later
-//! one replaces never leaves.
+//! The program runs on a host with a narrow upstream, or on the CPE in front of it, and changes only packets
+//! that leave by one interface. Rules put small TCP packets into a queue of the kernel. For each pure ACK,
+//! the [`Agent`] carries out the decision of a policy of [`midspan_policy::ack_thinning`]. An ACK that a
+//! later one replaces never leaves.
 //!
 //! ```text
 //! helper (root)                         worker (CAP_NET_ADMIN alone, seccomp)
@@ -11,11 +11,11 @@
 //! watches the worker, removes rules     headers of arriving packets ──► rcv_RTT
 //! ```
 //!
-//! A third process without any privileges serves metrics.
+//! If metrics are configured, a third process without any privileges serves them.
 //!
-//! It fails open: when the worker has ended, the rules bypass its queue; the helper ends a worker that
-//! hangs for 0.6 s; a queue that overflows lets packets pass; a packet that may not be safe to
-//! hold passes at once.
+//! The program fails open. When the worker has ended, the rules bypass its queue. The helper ends a worker
+//! that has sent no sign of life for 0.8 s. A queue that overflows lets packets pass. A packet that may not
+//! be safe to hold passes at once.
 
 mod agent;
 mod description;

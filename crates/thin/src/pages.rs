@@ -4,7 +4,8 @@
 //! | --- | --- |
 //! | `GET /metrics` | metrics in the OpenMetrics text format |
 //! | `GET /status` | [`Status`] with the busiest flows, JSON |
-//! | `GET /health` | `ok`, or status 503 if the worker has sent nothing for a second |
+//! | `GET /health` | `ok`, or status 503 if no report of the worker has arrived for a second |
+//! | `GET /` | the list of these paths |
 
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;

@@ -76,12 +76,12 @@ enum Answer {
 /// The first signal that came to end the program; 0 for none.
 type Signal = Arc<AtomicUsize>;
 
-/// Shows the view on the terminal until a key or a signal ends it. The proxy is asked for a summary
-/// whenever `interval` has passed. After a signal, the terminal is restored and the process ends as it
-/// would without a handler.
+/// Shows the view on the terminal until a key or a signal ends it. A new summary is requested when `interval`
+/// has passed after the last answer, and at once after a key that changes the query. After a signal, the
+/// terminal is restored and the process ends as it would without a handler.
 ///
 /// # Errors
-/// The terminal cannot be used.
+/// The terminal cannot be used, a signal cannot be handled, or a thread cannot be started.
 pub fn run(operator: impl Operator, mut view: View, interval: Duration) -> io::Result<()> {
     let signal = Signal::default();
     // Before the terminal is changed.

@@ -1,8 +1,8 @@
-//! The chunked transfer coding (RFC 9112 §7.1), read while it passes.
+//! The chunked transfer coding (RFC 9112 §7.1), parsed while it passes.
 //!
-//! Sizes, extensions and data pass unchanged, byte by byte, as soon as each is known to be right. So
-//! no bytes are kept, and the first wrong byte does not pass. Trailer fields are kept until the last
-//! one, because some of them must not pass.
+//! Sizes, extensions and data pass unchanged as soon as each byte is known to be valid. So no byte of them is
+//! kept, and the first invalid byte does not pass. Trailer fields are kept until the end of the last one,
+//! because some of them must not pass.
 
 use super::{Verdict, fields};
 

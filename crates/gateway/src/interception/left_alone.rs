@@ -1,9 +1,9 @@
-//! Pairs of networks whose new connections pass untouched for a while, as sets and rules. Without
-//! I/O, apart from the clock.
+//! Pairs of networks whose new connections pass untouched for a while, as sets and rules. Without I/O and
+//! without a clock: the caller passes the time.
 //!
-//! The kernel removes each pair when its time is over. Rules that replace the former ones as a
-//! whole contain the rest of each pair's time. A single new pair is added to its set instead,
-//! because replacing the rules would lose the sets of connections that are being opened.
+//! The kernel removes each pair from its set when the pair's time is over. If the rules are replaced as a
+//! whole, the new rules contain the pairs with the rest of their times. A single new pair is added to its set
+//! instead, because replacing the rules would lose the sets of connections that are being opened.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};

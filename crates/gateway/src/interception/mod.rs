@@ -2,25 +2,29 @@
 //!
 //! The path of a packet, hook by hook:
 //!
-//! | packet | hook | what happens |
-//! | --- | --- | --- |
-//! | SYN of a client | `forward`, after the host's filter | chosen by interface, addresses and ports; marked; put into the queue, where the relay decides |
-//! | the same SYN, released by the relay | `output`, `prerouting` of `lo` | sent again by the relay with its listener's mark, which a rule routes to `lo`; there `tproxy` gives it to the listener |
-//! | later packets of the client | `prerouting` | a rule finds their socket, sets the zone of connection tracking, and marks them, so that they are routed to this machine |
-//! | packets of the server | `prerouting` | the same, with the zone of the server leg |
-//! | packets of both legs | `output` | the socket's mark selects the zone of connection tracking |
-//! | a SYN that the relay refuses | `forward` | answered with a RST |
-//! | a SYN that the relay lets pass, or that arrives while no relay runs | `forward` | forwarded as if Midspan were absent |
-//! | QUIC (UDP port 443), both directions | `forward` | counted, because it passes untouched |
-//! | a client's ACK to a server whose SYN-ACK has not passed this machine | `forward` | if the relay watches the connection: put into the queue, so that the relay detects the asymmetric route |
+//! - A client's SYN: at `forward`, after the host's filter, rules choose it by interface, addresses and
+//!   ports, mark it and put it into the queue, where the relay decides.
+//! - The same SYN, released by the relay: the relay sends it again with its listener's mark. At `output`, a
+//!   routing rule leads this mark to `lo`; at `prerouting` of `lo`, `tproxy` gives the SYN to the listener.
+//! - Later packets of the client: at `prerouting`, a rule finds their socket, sets the zone of connection
+//!   tracking, and marks the packets, so that they are routed to this machine.
+//! - Packets of the server: at `prerouting`, a rule finds their socket and marks them. They get no zone,
+//!   because they arrive with the addresses that the host's NAT has set.
+//! - Packets of both legs: at `output`, the socket's mark selects the zone of connection tracking.
+//! - A SYN that the relay refuses: at `forward`, a rule answers it with an RST.
+//! - A SYN that the relay lets pass, or that arrives while no relay runs: `forward`, as if Midspan were
+//!   absent.
+//! - QUIC (UDP port 443), both directions: at `forward`, packets are counted and pass untouched. If the
+//!   listener rejects QUIC, the first packets of a client go into the queue, and are refused.
+//! - A client's ACK to a server whose SYN-ACK has not passed this machine: at `forward`, if the relay
+//!   watches the connection, the ACK goes into the queue, so that the relay detects the asymmetric route.
 //!
-//! Therefore the host's filter first sees a connection as forwarded, and can refuse it. Then the
-//! filter sees a connection through `lo`, which hosts accept, and which is established from its
-//! second packet on. Connections to addresses of this machine are never intercepted, because their
-//! packets are not forwarded.
+//! Therefore the host's filter first sees a connection as forwarded, and can refuse it. Then the filter sees
+//! a connection through `lo`, which hosts accept, and which is established from its second packet on.
+//! Connections to addresses of this machine are never intercepted, because their packets are not forwarded.
 //!
-//! Midspan does not change the host's own tables. It needs `CAP_NET_ADMIN` in the network
-//! namespace, and the program `nft`.
+//! Midspan does not change the host's own tables. It needs `CAP_NET_ADMIN` in the network namespace, and the
+//! program `nft`.
 
 pub(crate) mod accounting;
 mod as_put;

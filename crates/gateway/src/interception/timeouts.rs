@@ -1,23 +1,26 @@
 //! How long connection tracking keeps the entries of Midspan's sessions.
 //!
-//! A session has two entries, in zones of Midspan. By default the kernel keeps each for two minutes
-//! after the session's end. Then a few hundred new connections a second fill its table, and a full
-//! table drops new connections. The objects `ct timeout` of nftables set other times for these
-//! zones.
+//! A session has two entries, in zones of Midspan. By default the kernel keeps each for two minutes after the
+//! session's end. Then a few hundred new connections a second fill its table, and a full table drops new
+//! connections. The objects `ct timeout` of nftables set other times for these zones.
 //!
-//! The objects are in a table of their own, separate from the rules. The rules are replaced
-//! whenever a listener, a bypass or the host's firewall changes. When a time-out object is removed,
-//! the kernel gives its entries the host's times again.
+//! The objects are in a table of their own, separate from the rules. The rules are replaced whenever a
+//! listener, a bypass or the host's firewall changes. When a time-out object is removed, the kernel gives its
+//! entries the host's times again.
 //!
 //! | state | time | reason |
 //! | --- | --- | --- |
 //! | `syn_sent` | at most 20 s | longer than the longest pause between two SYNs within 30 s |
 //! | `syn_recv` | at most 20 s | a listener gives up a half-open connection after 7 s |
-//! | `established` | at least 5 days | Midspan's sockets are the connection: if the entry is removed before its socket, a firewall that accepts only established connections stops the session. A socket that ends sends a FIN or a RST |
+//! | `established` | at least 5 days | the entry must not end before the session's sockets (see below) |
 //! | `fin_wait`, `close_wait`, `last_ack` | the host's | one direction may still be in use |
 //! | `time_wait` | at most 5 s | both FINs are acknowledged; a repeated FIN starts the time again |
 //! | `close` | at most 5 s | no packet is expected after a RST |
 //! | `retrans`, `unack` | the host's | data is not acknowledged |
+//!
+//! If the entry of an established session is removed before its socket, a firewall that accepts only
+//! established connections stops the session. No shorter time is necessary: a socket that ends sends a FIN or
+//! a RST.
 
 use std::fmt::Write;
 use std::fs;

@@ -1,9 +1,10 @@
 //! System calls and files that a process gives up permanently (seccomp(2), landlock(7)).
 //!
 //! There is a list of permitted calls (`calls`). Any other call returns `EPERM` and is counted, and
-//! [`next_refused_call`] returns it, so that it can be logged once: if a C library uses another
-//! call for the same purpose, this becomes visible. If the kernel has Landlock, it also forbids
-//! access to files, named sockets and other processes.
+//! [`next_refused_call`] returns it, so that it can be logged once: if a C library uses another call for the
+//! same purpose, this becomes visible. Two calls are not counted: clone3(2) returns `ENOSYS`, so that the C
+//! library uses clone(2), and clone(2) returns `EPERM` for anything except a thread. If the kernel has
+//! Landlock, Landlock also forbids access to files, named sockets and other processes.
 
 mod calls;
 mod files;
@@ -29,15 +30,16 @@ impl SandboxError {
     }
 }
 
-/// Leaves the calling thread, and the threads that it starts, the calls that a relay needs: memory
-/// without code, threads, clocks, open descriptors, TCP sockets, and netlink sockets of netfilter.
-/// The process can no longer open a file, run a program, reach another process, open a UNIX or raw
-/// socket, or enter a namespace. Open descriptors stay open. This cannot be reversed.
+/// Restricts the calling thread, and the threads that it starts later, to the calls that a relay needs:
+/// memory without code, threads, clocks, open descriptors, TCP sockets, and netlink sockets of netfilter.
+/// These threads can no longer open a file, run a program, reach another process, open a UNIX or raw socket,
+/// or enter a namespace. Open descriptors stay open. This cannot be reversed.
 ///
-/// Returns how far Landlock restricts the process in addition.
+/// Returns how far Landlock restricts these threads in addition.
 ///
 /// # Errors
-/// The kernel has no seccomp filters, or none for this architecture.
+/// The kernel has no seccomp filters, there is no filter for this architecture, or those of `prctl(2)` and
+/// `sigaction(2)`.
 pub fn enter() -> Result<Landlock, SandboxError> {
     prepare();
     let rules = calls::of_relay()?;

@@ -54,9 +54,10 @@ pub fn memory(socket: impl AsFd) -> io::Result<SocketMemory> {
     })
 }
 
-/// Bounds what is received before it is read, in bytes as the kernel counts them, overhead
-/// included (`SO_RCVBUF`, which the kernel doubles). The kernel tunes it no more. What is there
-/// already stays; what a window that was offered allows beyond it is dropped and sent again.
+/// Limits the data that is received and not yet read, in bytes as the kernel counts them, with overhead
+/// (`SO_RCVBUF`, which the kernel doubles; this function halves `limit` first). From then on, the kernel no
+/// longer tunes the limit. Data that is already in the queue stays. If the window that was offered before is
+/// larger than the new limit, the kernel drops the data beyond the limit, and the peer sends it again.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

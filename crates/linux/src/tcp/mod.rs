@@ -1,10 +1,12 @@
 //! TCP sockets: their options, and what the kernel reports of them.
 //!
-//! `tcp(7)`, `socket(7)` and `<linux/tcp.h>` describe the options. Every function takes anything
-//! that has a descriptor; the caller keeps the descriptor.
+//! `tcp(7)`, `socket(7)` and `<linux/tcp.h>` describe the options. Every function takes anything that has a
+//! descriptor; the caller keeps the descriptor.
 //!
-//! - One option at a time: the functions `set_…` and those that read them back.
-//! - What the handshake fixed, changed before the first byte: [`repair`].
+//! - One option at a time: the functions `set_…` and those that read the options back.
+//! - The memory of a socket's queues, and its limits: [`SocketMemory`] and the functions `limit_…`.
+//! - A large receive window from the start: [`open_receive_window`], [`largest_open_window`].
+//! - Results of the handshake (MSS, window scales), changed before the first byte is sent: [`repair`].
 //! - `TCP_INFO`: [`information`]; of all connections of a network namespace: [`TcpSockets`].
 
 mod information;

@@ -243,10 +243,11 @@ fn buffer_size(size: ByteSize) -> usize {
     usize::try_from(size.bytes()).unwrap_or(limit).min(limit)
 }
 
-/// Whether closing resets the connection (`SO_LINGER` with a time of 0) or ends it cleanly.
+/// Sets whether closing the socket resets the connection (`SO_LINGER` with a time of 0) or ends it with a
+/// FIN.
 ///
-/// Set while a session lives, so that a crash never looks like a clean end; taken back before a
-/// clean close.
+/// While a session lives, this is set, so that a crash never looks like a clean end. Before a clean close, it
+/// is unset.
 ///
 /// # Errors
 /// Those of `setsockopt(2)`.

@@ -1,13 +1,13 @@
 //! Changes to the results of a connection's handshake (`TCP_REPAIR` of <linux/tcp.h>), and to the
 //! fragmentation of its packets (ip(7)).
 //!
-//! `TCP_REPAIR_OPTIONS` was made for checkpointing. It sets the peer's segment size and window
-//! scale of a live socket as long as nothing has been sent; after the first byte the kernel returns
-//! `EPERM`. Data that was already received does not matter.
+//! `TCP_REPAIR_OPTIONS` was made for checkpointing. It sets the peer's segment size and window scale of a
+//! live socket as long as nothing has been sent; after the first byte the kernel returns `EPERM`. Data that
+//! was already received does not matter.
 //!
-//! A socket that enters repair loses its `SO_REUSEADDR`, and the kernel clears it when the socket
-//! leaves. The functions here set it again: otherwise no listener could bind to the socket's address
-//! and port as long as the socket exists, or is in TIME_WAIT.
+//! While a socket is in repair, the kernel replaces its `SO_REUSEADDR`, and clears this option when the
+//! socket leaves repair. The functions here set the option again: otherwise no listener could bind to the
+//! socket's address and port as long as the socket exists, or is in TIME_WAIT.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -14,12 +14,13 @@ const KEY_LIMIT: usize = 80;
 /// `struct sockaddr_storage`.
 const ADDRESS: usize = 128;
 
-/// Signs all segments from and to `peer` with TCP-MD5; before the connection is opened, or on a
-/// listening socket. The port of `peer` does not matter.
+/// Makes the kernel sign all segments to `peer` with TCP-MD5, and require the signature from `peer`. Call
+/// this function before the connection is opened, or on a listening socket. The port of `peer` does not
+/// matter.
 ///
 /// # Errors
-/// `InvalidInput` for a key of more than 80 bytes; else those of `setsockopt(2)`, `ENOPROTOOPT`
-/// where the kernel lacks TCP-MD5.
+/// `InvalidInput` for a key of more than 80 bytes; otherwise those of `setsockopt(2)`, `ENOPROTOOPT` if the
+/// kernel has no TCP-MD5.
 pub fn set_md5_key(socket: impl AsFd, peer: SocketAddr, key: &[u8]) -> io::Result<()> {
     // `struct tcp_md5sig`: address, flags, prefix, length of the key, interface, key.
     let mut value = [0; ADDRESS + 8 + KEY_LIMIT];
@@ -28,12 +29,13 @@ pub fn set_md5_key(socket: impl AsFd, peer: SocketAddr, key: &[u8]) -> io::Resul
     raw::set_option(socket.as_fd(), libc::IPPROTO_TCP, MD5_KEY, &value)
 }
 
-/// Signs all segments from and to `peer` with TCP-AO (HMAC-SHA-1-96, key id 1 both ways); before
-/// the connection is opened, or on a listening socket. The port of `peer` does not matter.
+/// Makes the kernel sign all segments to `peer` with TCP-AO (HMAC-SHA-1-96, key id 1 in both directions), and
+/// require the signature from `peer`. Call this function before the connection is opened, or on a listening
+/// socket. The port of `peer` does not matter.
 ///
 /// # Errors
-/// `InvalidInput` for a key of more than 80 bytes; else those of `setsockopt(2)`, `ENOPROTOOPT`
-/// where the kernel lacks TCP-AO (before Linux 6.7, or without `CONFIG_TCP_AO`).
+/// `InvalidInput` for a key of more than 80 bytes; otherwise those of `setsockopt(2)`, `ENOPROTOOPT` if the
+/// kernel has no TCP-AO (before Linux 6.7, or without `CONFIG_TCP_AO`).
 pub fn set_ao_key(socket: impl AsFd, peer: SocketAddr, key: &[u8]) -> io::Result<()> {
     const ALGORITHM: &[u8] = b"hmac(sha1)";
     /// The address, 64 bytes for the algorithm's name, interface, flags, reserved.

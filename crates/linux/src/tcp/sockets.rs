@@ -49,12 +49,13 @@ impl TcpSockets {
         open().map(Self)
     }
 
-    /// Passes each connection that may still send data to `take`, from any thread. The kernel goes
-    /// through its whole table of connections twice, which it shares between namespaces: a fraction of
-    /// a millisecond; for each connection about a microsecond more, with the socket's lock.
+    /// Passes each connection that may still send data to `take`. May be called from any thread. The kernel
+    /// goes through its whole table of connections twice, once for each family; the table also contains the
+    /// connections of other namespaces. This takes a fraction of a millisecond, and about a microsecond more
+    /// for each connection of this namespace, while the kernel holds the socket's lock.
     ///
     /// # Errors
-    /// Those of netlink(7); the kernel has no `inet_diag`.
+    /// Those of netlink(7), also if the kernel has no `inet_diag`.
     pub fn each(&self, mut take: impl FnMut(TcpSocket)) -> io::Result<()> {
         for family in FAMILIES {
             list(&self.0, question(family), |identity, rest| {

@@ -2,17 +2,26 @@
 //!
 //! | request | answer |
 //! | --- | --- |
-//! | `GET /` | a page for browsers, which reads the others |
+//! | `GET /` | a page for browsers, which shows answers of the other requests |
+//! | `GET /page.css`, `GET /page.js` | files of this page |
 //! | `GET /metrics` | [metrics] in the OpenMetrics text format |
-//! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](midspan_relay::observation::Answer)) |
-//! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](midspan_relay::observation::SessionReport)) |
-//! | `GET /summary?by=client&sort=rate&client=PREFIX&limit=N` | state, totals, and clients or sessions, sorted, JSON ([`Summary`](crate::summary::Summary)) |
-//! | `GET /learned?prefix=PREFIX&after=NEXT&limit=N` | what sessions have left for later ones, JSON ([`Learned`](crate::learned::Learned)) |
-//! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener intercepts connections |
+//! | `GET /sessions?after=ID&limit=N` | live sessions |
+//! | `GET /sessions/ID` | one live session |
+//! | `GET /summary?by=client&sort=rate&client=PREFIX&limit=N` | state, totals, and sorted clients or sessions |
+//! | `GET /learned?prefix=PREFIX&after=NEXT&limit=N` | what sessions have left for later ones |
+//! | `GET /health?listener=NAME` | `ok`, or status 503 with the reason; the parameter is optional |
 //!
-//! The same pages answer clients of the control socket, whose connections the helper passes on.
-//! They only answer queries and change nothing. They have a thread of their own, so that queries do not
-//! delay data. Connections, requests and times are bounded ([`midspan_service::pages`]).
+//! Sessions ([`Answer`](midspan_relay::observation::Answer),
+//! [`SessionReport`](midspan_relay::observation::SessionReport)), the summary
+//! ([`Summary`](crate::summary::Summary)) and the learned data ([`Learned`](crate::learned::Learned)) are
+//! JSON.
+//!
+//! The health page has status 503 if a thread of the relay has ended or is stuck, if the proxy drains or is
+//! about to, if new connections of transparent listeners pass untouched, or if the named listener is drained.
+//!
+//! The same pages answer clients of the control socket, whose connections the helper passes on. The pages
+//! answer queries and change nothing. A thread of their own serves them, so that queries do not delay data.
+//! Connections, requests and times are bounded ([`midspan_service::pages`]).
 
 pub(crate) mod host;
 pub mod metrics;

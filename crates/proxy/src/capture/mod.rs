@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `legs` | the leg to which a packet belongs |
 //!
-//! The capture is a program of its own. The relay may not read packets; it only reports the
+//! The process of this command reads the packets. The relay may not read packets; it only reports the
 //! addresses of the session.
 
 mod legs;

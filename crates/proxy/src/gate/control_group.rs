@@ -1,9 +1,10 @@
-//! Connections that pass untouched, to be compared with split ones.
+//! The control group: connections that pass untouched so that they can be compared with split ones.
 //!
-//! The gate does not see such a flow. The host's connection tracking counts its bytes
-//! (`net.netfilter.nf_conntrack_acct`) and follows its state. Each flow is checked again after a
-//! twentieth of its age, so its end is measured to about 5 %, at a cost that grows with the logarithm
-//! of its duration. The number of flows that are measured at a time is limited.
+//! After its SYN, such a connection does not pass the gate. The host's connection tracking counts its bytes
+//! (`net.netfilter.nf_conntrack_acct`) and follows its state. The gate checks the entry of each connection
+//! again after a twentieth of the connection's age, and after 10 ms at least. So the end is measured to about
+//! 5 %, and the number of checks grows with the logarithm of the duration. At most 64 connections are
+//! measured at a time, and none for longer than an hour.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};

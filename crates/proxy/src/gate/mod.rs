@@ -1,29 +1,36 @@
 //! The gate: decides about clients' SYNs.
 //!
-//! The kernel's rules put the SYNs that a transparent listener may take into a queue (see
-//! [`midspan_gateway::interception`]). For each one:
+//! The kernel's rules put the SYNs that a transparent listener may intercept into a queue (see
+//! [`midspan_gateway::interception`]). The gate intercepts a connection in one of two ways, or does not
+//! intercept it:
 //!
 //! - *Handshake end to end*: the gate connects to the server from the client's own address and port
 //!   while the SYN is held. When the server answers, the gate sends the SYN on to the listener, and
 //!   the acceptor of the connection finds the connected server leg in [`midspan_relay::Openings`].
 //!   If the server refuses, a mark on the SYN leads to a rule that refuses too. If the server cannot
 //!   be reached, the SYN passes untouched, so that the network itself reports this to the client.
-//!   While there is no answer, the client's further SYNs are dropped, as on a path without an answer.
-//! - *Early*: the gate sends the SYN on to the listener at once, and connects to the server
+//!   While there is no answer, the client's further SYNs are dropped, as on a path without an answer,
+//!   unless the policy lets one of them pass to find an asymmetric route.
+//! - *Handshake early*: the gate sends the SYN on to the listener at once, and connects to the server
 //!   meanwhile.
-//! - The SYN passes untouched if there are too many, if it is signed (TCP-MD5, TCP-AO), or if it
-//!   adds a subflow to an MPTCP connection. It also passes untouched if the table of connection
-//!   tracking is nearly full, if the policy decides so, or if the server's answers do not come back
-//!   through this machine ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
+//! - *Untouched*: the SYN passes if too many connections are being opened or there is no room for a session,
+//!   if it is signed (TCP-MD5, TCP-AO), or if it adds a subflow to an MPTCP connection. It also passes if the
+//!   table of connection tracking is nearly full, if such a connection may have caused a panic, if the
+//!   connection belongs to the control group, if the policy decides so, or if the server's answers do not
+//!   come back through this machine ([`midspan_policy::leave_alone::AsymmetricRoutes`]).
+//! - *Refused*, by the policy: the same rule answers the SYN with an RST.
 //!
-//! To send a SYN on, the gate drops it in the queue, which is behind the host's filter, and sends it
-//! again with the listener's mark, which leads it through `lo` to the listener.
+//! The queue also gets two other kinds of packets: ACKs of clients that prove an asymmetric route, which
+//! pass, and packets of QUIC that a listener rejects.
 //!
-//! The gate has a part on each thread of the relay (`worker`), and no thread of its own. All parts
-//! read one queue: the kernel wakes a thread that sleeps, and a thread that is busy or hangs keeps no
-//! SYN from the others. The thread that has decided about a SYN also accepts the connection, unless
-//! it has more sessions than the others: a number in the SYN that is sent again chooses the
-//! listening socket ([`midspan_linux::packet_filter::choose_listening_socket`]).
+//! To send a SYN on, the gate drops it in the queue, which is behind the host's filter, and sends it again
+//! with the listener's mark, which leads it through `lo` to the listener.
+//!
+//! The gate has a part on each thread of the relay (`worker`), and no thread of its own. All parts read one
+//! queue: the kernel wakes a thread that sleeps, so a thread that is busy or hangs does not delay SYNs that
+//! others can read. The thread that has decided about a SYN also accepts the connection, unless it has more
+//! sessions than the others: a number in the SYN that is sent again chooses the listening socket
+//! ([`midspan_linux::packet_filter::choose_listening_socket`]).
 
 mod control_group;
 #[cfg(feature = "fuzzing")]

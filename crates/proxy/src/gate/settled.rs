@@ -1,9 +1,10 @@
-//! SYNs that passed untouched, or were refused, a moment ago.
+//! SYNs that passed untouched, or were refused, in the last half second.
 //!
-//! The client may have repeated such a SYN just before, and the copy is already in the queue. If
-//! the copy were treated as a new connection, Midspan would connect to its server again, and this
-//! attempt would get the network's answer to the SYN that passed. Later copies of a SYN that passed
-//! do not reach the queue (`ct status confirmed`), and a client that was refused begins again.
+//! The client may have repeated such a SYN just before, and the copy is already in the queue. If the copy
+//! were treated as a new connection, Midspan would connect to its server again, and this attempt would get
+//! the network's answer to the SYN that passed. Copies that arrive after a SYN has passed do not reach the
+//! queue (`ct status confirmed`). After a refusal, the client's next attempt has another sequence number, so
+//! it counts as new.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};

@@ -1,9 +1,9 @@
-//! What the gate's parts on the relay's threads share.
+//! The state that the gate's parts on the relay's threads share.
 //!
-//! Any of the threads may read the next packet: a SYN, its copies and the client's later packets may
-//! reach different threads. So everything that one packet leaves for the next is here, or in
-//! [`Openings`]. Each lock is held for the time of a look-up; no thread has two of them at a time,
-//! except [waking](Shared::waking).
+//! Any of the threads may read the next packet: a SYN, its copies and the client's later packets may reach
+//! different threads. So everything that one packet leaves for the next one is here, or in [`Openings`]. A
+//! thread holds each lock only for one look-up, and never two locks at a time, except
+//! [waking](Shared::waking).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,9 +1,9 @@
-//! Draining: what is about to end is announced first (`lame_duck_time`), then it gets no new connections,
-//! and its sessions continue.
+//! Draining: the proxy or a listener is about to end. First the end is announced for `lame_duck_time`, while
+//! new connections are still accepted. Then there are no new connections, and existing sessions continue.
 //!
-//! A signal drains the proxy, and an operator can drain single listeners. A drained listener is no part of
-//! the configuration in force, as if it had been removed from the file, until the operator ends this or
-//! Midspan starts again.
+//! A signal drains the proxy, and an operator can drain single listeners. A drained listener is not part of
+//! the configuration in force, as if it had been removed from the file, until the operator ends the draining
+//! or Midspan starts again.
 
 use std::time::{Duration, Instant};
 

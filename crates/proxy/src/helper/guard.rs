@@ -1,8 +1,9 @@
-//! Keeps the rules of transparent listeners in force, and stops intercepting connections if the
-//! relay does not answer.
+//! Keeps the rules of transparent listeners in force. Lets new connections pass untouched while the relay's
+//! gate makes no progress, or while the proxy drains.
 //!
-//! A thread works on the rules ([`super::rules`]). A function that changes the rules waits a moment
-//! for the thread; nothing waits for the periodic check.
+//! A thread works on the rules ([`super::rules`]). A function that changes the rules waits until the thread
+//! is free, and then for the change: each time 2 s at most for commands and reloads, 0.5 s for the helper's
+//! own changes. Nothing waits for the periodic check.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

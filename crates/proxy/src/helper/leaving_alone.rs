@@ -1,8 +1,8 @@
-//! For a while, connections pass untouched on routes for which the relay found that splitting does
-//! not help.
+//! Leaves routes alone: if the relay finds that splitting does not help on a route, new connections of this
+//! route pass untouched for a while.
 //!
-//! The network can reach the relay process, so its requests are limited: the number of routes at
-//! once and in all, how often, for how long, and which prefixes.
+//! The network can reach the relay process, so the helper limits its requests: the number of routes at once
+//! and in all, how often, for how long, and which prefixes.
 
 use std::time::{Duration, Instant};
 

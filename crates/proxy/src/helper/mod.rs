@@ -88,13 +88,13 @@ pub struct RunOptions {
 
 /// Runs the proxy until a signal ends it.
 ///
-/// Call it while the process has one thread, with default signal handlers. After SIGTERM or SIGINT
-/// the sessions may end, for at most `drain_timeout`; a second signal resets them at once. SIGHUP
-/// reads the configuration file again.
+/// Call this function while the process has one thread, with default signal handlers. SIGTERM or SIGINT
+/// announces the end for `lame_duck_time`, then drains: the sessions may finish, for at most `drain_timeout`.
+/// A further signal begins draining at once; a signal while the proxy drains resets the sessions. SIGHUP
+/// makes the helper read the configuration file again.
 ///
 /// # Errors
-/// Why the proxy cannot start or continue; see [`Error`]. Routes and rules are removed in every
-/// case.
+/// Why the proxy cannot start or continue; see [`Error`]. Routes and rules are removed in every case.
 pub fn run(options: RunOptions) -> Result<(), Error> {
     logging::report_panics();
     let result = start_and_supervise(options);

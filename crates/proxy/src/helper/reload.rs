@@ -1,9 +1,10 @@
 //! Reads the configuration again while sessions continue.
 //!
 //! The order keeps new connections possible at every moment. First, new sockets are opened, the rules are
-//! tested, and the marks of new legs are permitted. Then relay and gate get the new listeners in addition
-//! to the old ones. Then the rules lead to the new ones, in one step. Finally the removed listeners are
-//! closed. If a step fails before the relay has the new listeners, the old configuration stays in force.
+//! tested, and the marks of new legs are permitted. Then relay and gate get the new listeners in addition to
+//! the old ones. Then the rules lead to the new listeners, in one step. Finally the removed listeners are
+//! closed. If a step fails before the relay has the new listeners, the old configuration stays in force. If
+//! the rules cannot be changed afterwards, this is tried again.
 
 use std::os::fd::OwnedFd;
 

@@ -1,13 +1,13 @@
-//! What sessions have left for later ones, `GET /learned`: the paths to peers, asymmetric routes, what
-//! splitting gains, and verdicts about clients.
+//! What sessions have left for later ones, `GET /learned`: the paths to peers, cold starts, asymmetric
+//! routes, what splitting gains, and verdicts about clients.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `query` | what is asked for, and the place in the list from which to continue |
+//! | `query` | the query, and the place in the list from which to continue |
 //! | `rows` | the rows of an answer |
 //!
-//! Threads of the relay wait while entries are read or forgotten, so only some are at a time.
-//! `docs/control-api.md` describes the fields.
+//! Threads of the relay wait while entries are read or forgotten, so at most 256 are read or forgotten at
+//! once. `docs/control-api.md` describes the fields.
 
 mod query;
 mod rows;

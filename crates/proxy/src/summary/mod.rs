@@ -1,12 +1,12 @@
-//! The summary of a running proxy, `GET /summary`: its state, its totals, and its clients or
-//! sessions, sorted, filtered and added up.
+//! The summary of a running proxy, `GET /summary`: its state, its totals, and its clients, sessions,
+//! listeners or ended sessions, sorted, filtered and added up.
 //!
 //! | module | content |
 //! | --- | --- |
-//! | `query` | what is asked for |
-//! | `rows` | sums of sessions; rows of clients and of sessions |
+//! | `query` | the query: which rows, in which order |
+//! | `rows` | sums of sessions; rows of clients, sessions, ended sessions and listeners |
 //!
-//! All of it is made of values that the caller passes; `docs/control-api.md` describes the fields.
+//! Everything is computed from values that the caller passes; `docs/control-api.md` describes the fields.
 
 mod query;
 mod rows;

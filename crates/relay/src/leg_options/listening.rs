@@ -9,13 +9,14 @@ use midspan_units::ByteSize;
 
 use super::{LegError, apply_before_listen, fresh_socket};
 
-/// Sets on a listening socket what connections accepted from now on inherit: receive buffer,
-/// congestion control, keep-alive and mark. What `start` and `mark` leave out goes back to what the kernel
-/// gives a new socket of this network namespace.
+/// Sets on a listening socket the options that connections accepted from now on inherit: receive buffer,
+/// congestion control, keep-alive and mark. An option that `start` or `mark` leaves out gets the value of a
+/// new socket of this network namespace.
 ///
 /// # Errors
-/// As [`apply`](super::apply); those options that can be set are set all the same. Before Linux
-/// 5.14 a fixed receive buffer cannot go back to `"auto"`.
+/// As [`apply`](super::apply). After a refused option, some of the others are not set: those of `start` in
+/// the order of [`apply_before_listen`], those that it leaves out in the order congestion control,
+/// keep-alive, receive buffer. Before Linux 5.14 a fixed receive buffer cannot go back to `"auto"`.
 pub fn change_listener(
     listener: impl AsFd,
     start: &LegStart,

@@ -137,11 +137,11 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     Ok(())
 }
 
-/// Sets the options on a socket that every connection accepted from it will inherit; call it before
-/// the socket listens. The receive buffer, which determines the window scale, and the congestion
-/// control must be set before the handshake: if a connection once had BBR, the kernel paces it
-/// permanently, even after a change. `keepalive` is set here because this costs no system call per
-/// connection.
+/// Sets the options on a socket that every connection accepted from it will inherit. Call this function
+/// before the socket listens, or for later connections by [`change_listener`]. The receive buffer, which
+/// determines the window scale, and the congestion control must be set before the handshake: if a connection
+/// once had BBR, the kernel paces it permanently, even after a change. `keepalive` is set here because this
+/// costs no system call per connection.
 ///
 /// # Errors
 /// As [`apply`].

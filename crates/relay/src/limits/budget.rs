@@ -1,8 +1,9 @@
 //! The memory budget: how much of the machine's memory all sessions together may use.
 //!
-//! The budget counts the kernel's memory in the queues of both sockets, which is read from time to
-//! time (`SO_MEMINFO`), the relay's pipes and buffers, and a fixed amount for each session.
-//! [`midspan_policy::memory_share`] decides each session's share of the budget.
+//! The budget counts the kernel's memory in the queues of both sockets, which is read from time to time
+//! (`SO_MEMINFO`), the bytes that the relay holds in its pipes and buffers, a fixed amount for each session,
+//! and an amount for connections that are being opened. [`midspan_policy::memory_share`] decides each
+//! session's share of the budget.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,8 +1,8 @@
-//! Which names are looked up, and which wait; pure.
+//! The look-up of names: which names the resolver gets now, and which requests wait; pure.
 //!
-//! Results are kept for a moment, without regard to upper and lower case. A name that several
-//! clients request is looked up once. A client has only a few look-ups at a time. If its names are
-//! in a zone that does not answer, only its own names wait.
+//! Addresses are kept for 10 s, and the result that a name has none for 2 s; upper and lower case do not
+//! matter. A name that several clients request at the same time is looked up once. A client has at most 4
+//! look-ups at a time, so if its names are in a zone that does not answer, only its own requests wait.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;

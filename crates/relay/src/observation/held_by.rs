@@ -1,8 +1,9 @@
 //! What holds a session back: the share of each reason in the time between two readings.
 //!
-//! The kernel divides the time of a sender (`tcpi_busy_time`, `tcpi_rwnd_limited`,
-//! `tcpi_sndbuf_limited`): while the sender has data, the receiver's window, the send buffer, or the
-//! network limits it. The rest of the time the sender has nothing to send.
+//! The kernel measures for how long a sender has had data (`tcpi_busy_time`), and for how long in this time
+//! the receiver's window (`tcpi_rwnd_limited`) or the send buffer (`tcpi_sndbuf_limited`) was the limit. For
+//! the rest of this time the network was the limit: loss, if bytes were retransmitted although no queue had
+//! built up, otherwise the link. While the sender had no data, its source was the limit.
 
 use midspan_policy::LegSample;
 use midspan_units::TimeSpan;

@@ -1,8 +1,9 @@
 //! Reports of sessions in the order of their numbers, for `/sessions`.
 //!
-//! A thread makes a list in slices between two turns of its loop, so that no data waits: it looks at all
-//! places of its table for the smallest numbers, then it reports these sessions. A session that ends
-//! meanwhile is missing in the list; one that begins meanwhile may be.
+//! A thread makes a list in slices between two turns of its loop, so that no data waits for the whole list.
+//! First it looks at all places of its table for the smallest numbers; then it reports these sessions. A
+//! session that ends before its report is missing in the list; a session that begins meanwhile may be
+//! missing.
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::time::Duration;

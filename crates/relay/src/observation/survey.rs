@@ -1,12 +1,13 @@
 //! A survey: some figures of every live session of a thread, for `midspan top` and the summary.
 //!
-//! A thread surveys its sessions in slices between two turns of its loop, so that no data waits. It
-//! sends the figures of each slice to the thread that asked, which sorts and adds them up.
+//! A thread surveys its sessions in slices between two turns of its loop, so that no data waits for the whole
+//! survey. It sends the figures of each slice to the thread that requested the survey, which sorts and adds
+//! them up.
 //!
-//! Rates need two readings. The thread keeps the last reading of each session while surveys are made,
-//! at least [`INTERVAL`] apart, and forgets all of them [`FORGET_AFTER`] after the last survey. Of a
-//! session that moves no data, `TCP_INFO` is not read again. In the same time, the thread keeps the last
-//! [`ENDED_LIMIT`] sessions that ended.
+//! A rate needs two readings. While surveys are made, the thread keeps the last reading of each session. It
+//! replaces a reading after [`INTERVAL`] at the earliest. It does not read `TCP_INFO` again if the session
+//! has moved no data since and none waited. The thread also keeps the last [`ENDED_LIMIT`] sessions that
+//! ended. It forgets all this [`FORGET_AFTER`] after the last survey.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

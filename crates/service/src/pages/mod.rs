@@ -1,18 +1,20 @@
 //! A small HTTP server for metrics, state and commands of a running program, with limits.
 //!
-//! | what | limit |
+//! | limited | limit |
 //! | --- | --- |
-//! | connections at a time over the network | 32, of one address 8; a new connection closes the oldest one of its
-//! | | address, or of the address with the most connections |
+//! | connections at a time over the network | 32 in all, 8 of one address |
 //! | connections at a time of this machine's processes | 16; more wait |
 //! | a request's head | 8 KiB, 32 fields, 2 s |
 //! | a request's body | not read |
 //! | requests in a connection | 1 |
 //! | a connection | 10 s over the network, otherwise 30 s |
 //!
-//! Only GET and HEAD are answered, unless the pages [change](Pages::change) something. Over the network, the field
-//! `Host` must be an address, `localhost` or an allowed name, so that a web page whose name resolves
-//! to the address of this machine (DNS rebinding) gets no data.
+//! If one address has 8 connections over the network, a new one of this address closes the oldest of them. If
+//! there are 32, a new one closes the oldest of the address with the most connections.
+//!
+//! Only GET and HEAD are answered, unless the pages [change](Pages::change) something. Over the network, the
+//! field `Host`, if there is one, must be an address, `localhost` or an allowed name, so that a web page
+//! whose name resolves to the address of this machine (DNS rebinding) gets no data.
 
 mod memory;
 mod server;

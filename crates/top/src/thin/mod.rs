@@ -1,5 +1,6 @@
-//! The live view of `midspan thin --watch`: how many ACKs are saved, on which connections, and how much
-//! of the upstream that frees. It has the table, the filter and the keys of the view of a proxy.
+//! The live view of `midspan thin --watch`: how many ACKs are saved, on which connections, and how much of
+//! the upstream's rate this saves. The view has the same kind of table, filter and keys as the view of a
+//! proxy.
 //!
 //! | module | content |
 //! | --- | --- |

@@ -1,12 +1,13 @@
 //! Tries with real packets whether the host's firewall lets intercepted connections work.
 //!
-//! For each listener and family, the probe sends two SYNs as Midspan sends them: a client's SYN
-//! that comes back through `lo`, and a server leg's SYN. Both come from a client's address.
-//! Counters before and after the host's rules at every hook count the SYNs. The last chain at the
-//! hook `output` drops the SYNs and the listener's answer, so that none of them leaves the machine.
+//! For each listener, each family and each of two server addresses, the probe sends two SYNs as Midspan sends
+//! them: a client's SYN that comes back through `lo`, and a server leg's SYN. Both come from a client's
+//! address. Counters before and after the host's rules at every hook count the SYNs and the listener's
+//! answer. The last chain at the hook `output` drops the server leg's SYN, the listener's answer, and a
+//! client's SYN that would leave by another interface than `lo`, so that none of them leaves the machine.
 //!
-//! A packet that is counted before a hook's rules and not after them was stopped by these rules.
-//! Then a second attempt counts after every priority of that hook, to find the chain.
+//! If a packet is counted before a hook's rules and not after them, these rules have stopped it. Then a
+//! second attempt counts after every priority of that hook, to find the chain.
 
 mod addresses;
 mod packets;

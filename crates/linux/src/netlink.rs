@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use futures_util::TryStreamExt;
 use ipnet::IpNet;
-use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
+use rtnetlink::packet_route::address::{AddressAttribute, AddressHeaderFlags, AddressMessage};
 use rtnetlink::packet_route::link::{InfoData, InfoVeth};
 use rtnetlink::packet_route::neighbour::NeighbourState;
 use rtnetlink::packet_route::route::{RouteAttribute, RouteMessage, RouteMetric};
@@ -210,17 +210,23 @@ impl Netlink {
         )
     }
 
-    /// Gives an interface an address.
+    /// Gives an interface an address. An IPv6 address can be used at once: there is no duplicate address detection,
+    /// during which the address would be tentative.
+    ///
+    /// # Errors
+    /// There is no such interface, or the kernel refuses the address.
     pub fn add_address(&self, interface: &str, prefix: IpNet) -> Result<(), NetlinkError> {
         let index = interface_index(interface)?;
         self.request(
             || format!("give {interface} the address {}", prefix.addr()),
             async |handle| {
-                handle
+                let mut request = handle
                     .address()
-                    .add(index, prefix.addr(), prefix.prefix_len())
-                    .execute()
-                    .await
+                    .add(index, prefix.addr(), prefix.prefix_len());
+                if prefix.addr().is_ipv6() {
+                    request.message_mut().header.flags |= AddressHeaderFlags::Nodad;
+                }
+                request.execute().await
             },
         )
     }

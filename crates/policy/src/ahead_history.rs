@@ -5,7 +5,7 @@
 //! session with this client then measures the rate before it sends ahead. After two such sessions, or four if
 //! the client has ever acknowledged data beyond its window, nothing is sent ahead. A session without such a
 //! loss, in which the client acknowledges data beyond its window, ends the count. After each ten minutes
-//! without a session that shows anything about the client, one such session is forgiven.
+//! without such a loss, one such session is forgiven.
 //!
 //! If a path loses more than 3 in 1,000 segments, each loss costs more than sending ahead gains. So nothing is
 //! sent ahead there either.
@@ -14,18 +14,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{BitRate, Time};
 
+use crate::half_life::HalfLife;
 use crate::hosts::Hosts;
 use crate::part_limit::part_limit;
 use crate::prefix::host_prefix;
 
 /// Largest number of remembered clients, if the memory is not divided.
 const CLIENTS: usize = 65_536;
-/// After each such time, one failure is forgiven, and the counts of losses are halved …
-const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
-/// … and after this many of them everything is forgotten.
-const LIVES: u64 = 6;
 /// A client gets nothing ahead after this many sessions in a row in which it failed: if it has
 /// never taken data beyond its window, and if it has.
 const REFUSED: (u8, u8) = (2, 4);
@@ -104,14 +101,14 @@ impl AheadHistory {
         }
     }
 
-    fn aged(mut self, age: TimeSpan) -> Self {
-        let lives = age.nanoseconds() / HALF_LIFE.nanoseconds();
-        if lives >= LIVES {
+    /// After so many half-lives: each forgives one failure, and halves the counts of losses. Without a number,
+    /// all is forgotten.
+    fn aged(mut self, halvings: Option<u8>) -> Self {
+        let Some(halvings) = halvings else {
             return Self::default();
-        }
-        let forgiven = u8::try_from(lives).unwrap_or(u8::MAX);
-        self.failures = self.failures.saturating_sub(forgiven);
-        (self.sent, self.lost) = (self.sent >> lives, self.lost >> lives);
+        };
+        self.failures = self.failures.saturating_sub(halvings);
+        (self.sent, self.lost) = (self.sent >> halvings, self.lost >> halvings);
         self
     }
 }
@@ -119,7 +116,7 @@ impl AheadHistory {
 /// What is known of all clients.
 #[derive(Debug, Clone)]
 pub struct AheadHistories {
-    clients: BTreeMap<IpNet, (AheadHistory, Time)>,
+    clients: BTreeMap<IpNet, (AheadHistory, HalfLife)>,
     /// The clients in the order in which they came.
     order: VecDeque<IpNet>,
     /// Largest number of remembered clients.
@@ -147,8 +144,8 @@ impl AheadHistories {
     #[must_use]
     pub fn of(&self, now: Time, client: IpAddr) -> AheadHistory {
         let known = self.clients.get(&host_prefix(client));
-        known.map_or_else(AheadHistory::default, |(history, noted)| {
-            history.aged(now.since(*noted))
+        known.map_or_else(AheadHistory::default, |(history, age)| {
+            history.aged(age.halvings(now))
         })
     }
 
@@ -157,10 +154,16 @@ impl AheadHistories {
         if !record.is_taken && !record.has_failed && record.sent == 0 {
             return;
         }
-        let mut history = self.of(now, client);
-        history.note(record);
         let client = host_prefix(client);
-        if self.clients.insert(client, (history, now)).is_none() {
+        let known = self.clients.get(&client).copied();
+        let (history, mut age) = known.unwrap_or((AheadHistory::default(), HalfLife::begin(now)));
+        let mut history = history.aged(age.advance(now));
+        history.note(record);
+        // The ten minutes after which a failure is forgiven begin with the newest failure.
+        if record.has_failed {
+            age = HalfLife::begin(now);
+        }
+        if self.clients.insert(client, (history, age)).is_none() {
             self.order.push_back(client);
             while self.order.len() > self.limit {
                 if let Some(oldest) = self.order.pop_front() {
@@ -191,6 +194,7 @@ impl AheadHistories {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midspan_units::TimeSpan;
     use proptest::prelude::*;
 
     const TAKEN: AheadRecord = AheadRecord {
@@ -248,6 +252,25 @@ mod tests {
         let unknown = AheadHistory::default();
         assert_eq!(histories.of(seconds(4_200), client(1)), unknown);
         assert_eq!(histories.of(seconds(601), client(2)), unknown);
+    }
+
+    /// A client that is refused gets nothing ahead, so its sessions show nothing new. They must not make its failures
+    /// young again.
+    #[test]
+    fn a_client_with_many_sessions_is_tried_again_too() {
+        let plain = AheadRecord {
+            is_taken: false,
+            ..TAKEN
+        };
+        let mut histories = AheadHistories::default();
+        histories.note(seconds(0), client(1), &FAILED);
+        histories.note(seconds(0), client(1), &FAILED);
+        for second in 1..600 {
+            histories.note(seconds(second), client(1), &plain);
+            assert!(histories.of(seconds(second), client(1)).is_refused());
+        }
+        histories.note(seconds(600), client(1), &plain);
+        assert!(!histories.of(seconds(601), client(1)).is_refused());
     }
 
     #[test]

@@ -156,7 +156,7 @@ impl CongestionControl {
         *losing = losing.saturating_add(u32::from(now.1 != self.newest.1));
         self.newest = now;
         let lost = u64::from(now.1.wrapping_sub(self.since.1));
-        *losing >= LOSING && *losing >= *all / 2 && lost * LOST >= now.0 - self.since.0
+        *losing >= LOSING && *losing >= all.div_ceil(2) && lost * LOST >= now.0 - self.since.0
     }
 }
 

@@ -3,9 +3,9 @@
 //! A connection begins with ten segments (RFC 6928) and takes round trips to measure what its path
 //! carries, although the connection before it has measured that already. This module stores the path's
 //! capacity (delivery rate times minimum round trip) for each peer, a client or a server (an IPv4 address, an
-//! IPv6 /64), as far as RFC 9040 lets connections share such measurements. The capacity is halved after each
-//! ten minutes without a further measurement, and forgotten after an hour without one. A start gets a part of
-//! the capacity, which is halved after sessions that lost segments. Connections that start at the same time
+//! IPv6 /64), as far as RFC 9040 lets connections share such measurements. The largest rate counts. It is halved
+//! after each ten minutes, until a session measures as much, and forgotten after an hour without a session. A
+//! start gets a part of the capacity, which is halved after sessions that lost segments. Connections that start at the same time
 //! share the capacity with each other and with the data already in flight, so that many at once do not flood
 //! the path.
 
@@ -16,6 +16,7 @@ use ipnet::IpNet;
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::cold_start::{ColdStarts, KnownColdStart};
+use crate::half_life::{HALF_LIFE, HalfLife};
 use crate::hosts::Hosts;
 use crate::part_limit::part_limit;
 use crate::prefix::host_prefix;
@@ -31,10 +32,6 @@ pub use crate::initial_window::{
 pub const SEGMENT: u32 = 1448;
 /// Largest number of remembered peers, if the memory is not divided.
 const PEERS: usize = 65_536;
-/// Learned rates and flights are halved after each such time …
-const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
-/// … and forgotten after this many of them.
-const LIVES: u64 = 6;
 /// A connection that delivered fewer bytes has not found out what its path carries.
 pub(crate) const EVIDENCE: u64 = 100_000;
 /// Divisors: the part of the path's capacity that one start may take, and the part of the remaining
@@ -107,13 +104,19 @@ pub struct KnownPath {
 
 #[derive(Debug, Clone)]
 struct Path {
+    /// When the newest session was measured.
     noted: Time,
+    /// The largest rate, and its age.
     rate: u64,
+    rate_age: HalfLife,
+    /// The smallest round trip of [`HALF_LIFE`], and when it was measured.
     round_trip: TimeSpan,
+    round_trip_noted: Time,
     is_lossy: bool,
     halvings: u8,
-    /// Bytes that were in flight without a loss or a queue; as of `noted`.
+    /// Bytes that were in flight without a loss or a queue, and their age.
     flight: u64,
+    flight_age: HalfLife,
     /// Whether the newest session filled the path.
     is_filled: bool,
     /// Bytes of each start, and the time until which they count as in flight.
@@ -174,19 +177,26 @@ impl LearnedPaths {
         let path = self.paths.entry(peer).or_insert_with(|| Path {
             noted: now,
             rate: 0,
+            rate_age: HalfLife::begin(now),
             round_trip,
+            round_trip_noted: now,
             is_lossy: false,
             halvings: 0,
             flight: 0,
+            flight_age: HalfLife::begin(now),
             is_filled: true,
             starts: VecDeque::new(),
             running: BTreeMap::new(),
         });
         // Each of several concurrent connections delivers only a part: the largest recent rate
         // counts.
-        path.rate = path.aged(now, path.rate).max(rate.bits_per_second());
-        path.flight = path.aged(now, path.flight);
-        path.round_trip = path.round_trip.min(round_trip);
+        path.rate_age
+            .raise(now, &mut path.rate, rate.bits_per_second());
+        // The path may have become longer.
+        let is_old = now.since(path.round_trip_noted) >= HALF_LIFE;
+        if is_old || round_trip <= path.round_trip {
+            (path.round_trip, path.round_trip_noted) = (round_trip, now);
+        }
         path.noted = now;
         path.is_lossy = is_lossy;
         let segments = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
@@ -199,15 +209,16 @@ impl LearnedPaths {
     }
 
     /// Takes the flights of a connection that was just [noted](Self::note).
-    pub(crate) fn note_flight(&mut self, peer: IpAddr, taken: &TakenFlight) {
+    pub(crate) fn note_flight(&mut self, now: Time, peer: IpAddr, taken: &TakenFlight) {
         let peer = host_prefix(peer);
         if let Some(path) = self.paths.get_mut(&peer) {
             path.is_filled = taken.is_filled();
-            path.flight = match path.is_filled {
+            if path.is_filled {
                 // Then its delivery rate shows what the path carries.
-                true => 0,
-                false => path.flight.max(taken.bytes()),
-            };
+                path.flight = 0;
+            } else {
+                path.flight_age.raise(now, &mut path.flight, taken.bytes());
+            }
         }
     }
 
@@ -291,7 +302,7 @@ impl LearnedPaths {
             false => (segments, None),
         };
         let known = self.paths.get_mut(&peer).and_then(|path| {
-            let rate = BitRate::from_bits_per_second(path.aged(now, path.rate))?;
+            let rate = BitRate::from_bits_per_second(path.rate_age.of(now, path.rate))?;
             Some((path, rate))
         });
         let Some((path, rate)) = known else {
@@ -348,7 +359,7 @@ impl LearnedPaths {
     pub fn is_lossy(&self, now: Time, peer: IpAddr) -> bool {
         let peer = host_prefix(peer);
         let path = self.paths.get(&peer);
-        path.is_some_and(|path| path.is_lossy && path.aged(now, path.rate) > 0)
+        path.is_some_and(|path| path.is_lossy && path.rate_age.of(now, path.rate) > 0)
     }
 
     /// At most `most` of the known paths to these hosts, in the order of the peers, after the peer
@@ -364,7 +375,7 @@ impl LearnedPaths {
         let entries = hosts.entries(&self.paths, after).take(most);
         entries
             .map(|(peer, path)| {
-                let rate = BitRate::from_bits_per_second(path.aged(now, path.rate));
+                let rate = BitRate::from_bits_per_second(path.rate_age.of(now, path.rate));
                 let share = |rate| path.share(now, rate, 0, SEGMENT.into());
                 KnownPath {
                     peer: *peer,
@@ -372,7 +383,7 @@ impl LearnedPaths {
                     rate,
                     round_trip: path.round_trip,
                     is_lossy: path.is_lossy,
-                    flight: ByteSize::from_bytes(path.aged(now, path.flight)),
+                    flight: ByteSize::from_bytes(path.flight_age.of(now, path.flight)),
                     window: rate.map_or(LEAST_WINDOW, share),
                     halvings: path.halvings,
                 }
@@ -403,7 +414,7 @@ impl LearnedPaths {
     /// nothing.
     pub(crate) fn rate(&self, now: Time, peer: IpAddr) -> Option<BitRate> {
         let path = self.paths.get(&host_prefix(peer))?;
-        BitRate::from_bits_per_second(path.aged(now, path.rate) >> path.halvings)
+        BitRate::from_bits_per_second(path.rate_age.of(now, path.rate) >> path.halvings)
     }
 
     /// The shortest round trip to this peer that earlier connections have measured.
@@ -431,16 +442,10 @@ impl Path {
         let carried = rate.bytes_in(self.round_trip) >> self.halvings;
         let divisor = if in_flight == 0 { SHARE } else { SHARE_BESIDE };
         let share = carried.saturating_sub(in_flight) / divisor;
-        let taken = self.aged(now, self.flight) >> self.halvings;
+        let taken = self.flight_age.of(now, self.flight) >> self.halvings;
         let share = share.max(taken.saturating_sub(in_flight));
         let share = u32::try_from(share / segment).unwrap_or(MOST_WINDOW);
         share.clamp(LEAST_WINDOW, MOST_WINDOW)
-    }
-
-    /// The present worth of a value of this path that was noted; 0 if it is too old to be of use.
-    fn aged(&self, now: Time, noted: u64) -> u64 {
-        let lives = now.since(self.noted).nanoseconds() / HALF_LIFE.nanoseconds();
-        if lives >= LIVES { 0 } else { noted >> lives }
     }
 }
 

@@ -47,6 +47,7 @@ pub mod cold_start;
 pub mod congestion;
 mod decision;
 mod first_flight;
+mod half_life;
 pub mod hosts;
 mod initial_window;
 mod input_pacing;
@@ -181,7 +182,7 @@ pub trait Policy {
         Some(paths.start(now, client, learned_start::SEGMENT, windows))
     }
 
-    /// Called when both legs exist and no byte has been sent: decides how the legs are set up.
+    /// Decides how the legs are set up, before the first byte of either.
     /// `window` is what [`window`](Policy::window) chose.
     fn start(
         &mut self,

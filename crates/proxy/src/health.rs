@@ -39,6 +39,9 @@ pub(crate) struct HelperState {
     pub is_ending: bool,
     /// The listeners that an operator drains.
     pub drained: Vec<String>,
+    /// All listeners of the configuration in force, also the drained ones; empty while the relay has not heard of
+    /// them.
+    pub listeners: Vec<String>,
 }
 
 /// What a process of Midspan uses, and since when it runs.
@@ -185,6 +188,12 @@ impl Known {
             late_threads: self.late.iter().map(ToString::to_string).collect(),
             uptime_seconds,
         }
+    }
+
+    /// Whether the configuration has a listener of this name, as far as it is known.
+    pub fn has_listener(&self, name: &str) -> bool {
+        let listeners = &self.helper.listeners;
+        listeners.is_empty() || listeners.iter().any(|listener| listener == name)
     }
 
     /// The text of the health page for one listener: as for the whole proxy, but not if the listener is

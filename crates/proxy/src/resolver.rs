@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 use midspan_explicit::MAXIMUM_ADDRESSES;
 use midspan_linux::{capability, descriptor_passing, sandbox};
-use midspan_relay::negotiation::MOST_OF_ALL;
 use midspan_relay::negotiation::resolver::{Answer, BEGUN_AGAIN, Question, receive, send};
+use midspan_relay::negotiation::{LONGEST_LOOK_UP, MOST_OF_ALL};
 use midspan_service::child;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -43,8 +43,6 @@ const PAUSE: Duration = Duration::from_millis(200);
 const THREADS: usize = MOST_OF_ALL;
 /// Most names that wait for a thread.
 const QUEUE: usize = 512;
-/// After this time, no negotiation waits for a name any more.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// glibc keeps buffers on the stack.
 const STACK: usize = 512 << 10;
 /// Whether this process is to call [`main`].
@@ -121,7 +119,10 @@ fn serve(relay: &OwnedFd) -> std::io::Result<()> {
         // Modules of the system's resolver come from other projects; one may need more calls than
         // most.
         while let Some(call) = sandbox::next_refused_call() {
-            eprintln!("warning: the sandbox of the resolver has refused {call}");
+            // This process has no settings of the relay's log either.
+            midspan_log::say(&format!(
+                "warning: the sandbox of the resolver has refused {call}"
+            ));
         }
         match questions.try_send((question, Instant::now())) {
             Ok(()) => {}
@@ -144,9 +145,14 @@ fn look_up_all(waiting: &Waiting, relay: &OwnedFd) {
         let Ok((question, since)) = next else {
             return;
         };
-        let addresses = (since.elapsed() < PATIENCE).then(|| look_up(&question.name));
+        let addresses = is_awaited(since).then(|| look_up(&question.name));
         answer(relay, &question, addresses);
     }
+}
+
+/// Whether a negotiation can still wait for the answer to a question that has come at this time.
+fn is_awaited(since: Instant) -> bool {
+    since.elapsed().as_nanos() < u128::from(LONGEST_LOOK_UP.nanoseconds())
 }
 
 /// The addresses of a name, in the system's order (RFC 6724); empty where there are none.

@@ -55,6 +55,10 @@ pub struct AccessRules {
     /// and link-local addresses, and the metadata addresses of clouds, unless a rule with a list of servers
     /// allows them; port 25, unless a rule with this port allows it.
     pub protects_own: bool,
+    /// Where the nodes of the overlay accept hops. These destinations are denied as well: a node is recognized by
+    /// its address, so the node there would take a client of this machine for this machine.
+    #[serde(default)]
+    pub hops: Vec<SocketAddr>,
 }
 
 impl AccessRules {
@@ -83,9 +87,18 @@ impl AccessRules {
             Some(rule) if !rule.to.is_empty() => true,
             _ => {
                 let address = server.ip().to_canonical();
-                !(self.protects_own && (is_special(address) || is_own(address)))
+                let is_protected = is_special(address) || is_own(address) || self.is_hop(server);
+                !(self.protects_own && is_protected)
             }
         }
+    }
+
+    /// Whether a node of the overlay accepts hops there.
+    fn is_hop(&self, server: SocketAddr) -> bool {
+        let same = |hop: &SocketAddr| {
+            hop.port() == server.port() && hop.ip().to_canonical() == server.ip().to_canonical()
+        };
+        self.hops.iter().any(same)
     }
 
     /// Whether this client may connect to this port of a server whose name another node looks up. Only
@@ -270,6 +283,7 @@ mod tests {
                 },
             ],
             protects_own: true,
+            ..AccessRules::default()
         };
         assert!(allows(&rules, "198.51.100.7", "10.1.1.1:80"));
         assert!(allows(&rules, "198.51.100.7", "10.1.1.1:8100"));
@@ -280,5 +294,24 @@ mod tests {
         assert!(rules.admits("198.51.100.8".parse().unwrap()));
         assert!(!rules.admits("203.0.113.1".parse().unwrap()));
         assert!(AccessRules::default().admits("203.0.113.1".parse().unwrap()));
+    }
+
+    #[test]
+    fn hop_listeners_of_other_nodes_are_denied_unless_a_rule_names_them() {
+        let mut rules = AccessRules {
+            protects_own: true,
+            hops: vec!["10.3.0.2:7704".parse().unwrap()],
+            ..AccessRules::default()
+        };
+        assert!(!allows(&rules, "10.1.0.2", "10.3.0.2:7704"));
+        assert!(!allows(&rules, "10.1.0.2", "[::ffff:10.3.0.2]:7704"));
+        assert!(allows(&rules, "10.1.0.2", "10.3.0.2:80"));
+        rules.rules = vec![AccessRule {
+            allow: true,
+            from: Vec::new(),
+            to: vec![network("10.3.0.0/24")],
+            ports: Vec::new(),
+        }];
+        assert!(allows(&rules, "10.1.0.2", "10.3.0.2:7704"));
     }
 }

@@ -173,6 +173,15 @@ fn keepalive_of_a_listener_is_inherited_and_can_be_switched_off() {
     assert_eq!(accepted(), None);
     leg_options::change_listener(&listener, &start, None).unwrap();
     assert_eq!(accepted(), Some(idle));
+    // An option that is refused is reported. It does not keep the others from being set.
+    let refused = LegStart {
+        congestion_control: Some("none-such".to_owned()),
+        keepalive: Some(TimeSpan::from_seconds(55)),
+        ..LegStart::default()
+    };
+    let error = leg_options::change_listener(&listener, &refused, None).unwrap_err();
+    assert_eq!(error.key(), "congestion_control");
+    assert_eq!(accepted(), refused.keepalive);
 }
 
 #[test]

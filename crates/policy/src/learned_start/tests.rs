@@ -166,7 +166,7 @@ fn after(rate: &str, segments: u32, has_queue: bool) -> LearnedPaths {
         ..satellite(0)
     };
     paths.note(Time::ZERO, peer(1), &leg, false);
-    paths.note_flight(peer(1), &flight(segments, has_queue));
+    paths.note_flight(Time::ZERO, peer(1), &flight(segments, has_queue));
     paths
 }
 

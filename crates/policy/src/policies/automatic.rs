@@ -454,7 +454,7 @@ impl Policy for Automatic {
             let paths = &mut known.part(PartKey::paths(peer)).paths;
             paths.note(now, peer, &leg, is_lossy);
             if leg.bytes_acknowledged.bytes() >= EVIDENCE {
-                paths.note_flight(peer, &taken);
+                paths.note_flight(now, peer, &taken);
             }
         }
     }

@@ -118,6 +118,8 @@ pub(super) fn negotiation(
         Mode::Explicit(explicit) if explicit.mode == "hop" => (Language::Hop, false),
         Mode::Explicit(_) => (Language::Http, false),
     };
+    let nodes = overlay.map_or(&[][..], |overlay| &overlay.nodes);
+    let hops = nodes.iter().filter_map(|node| node.address).collect();
     let overlay = overlay_of(source, language, &keys, places, overlay)?;
     if let Mode::Explicit(explicit) = mode
         && language != Language::Hop
@@ -159,6 +161,7 @@ pub(super) fn negotiation(
             },
             rules: access(source, keys.access)?,
             protects_own: !is_fixed,
+            hops,
         },
         timeout: within(
             source,

@@ -43,6 +43,7 @@ impl Configuration {
             "interception.forward_priority" => interception.numbers.forward_priority,
             "interception.zone" => interception.numbers.zone,
             "interception.queue" => interception.numbers.queue,
+            "interception.asymmetric_route_time" => interception.asymmetric_route_time,
             "interception.opening_limit" => interception.opening_limit,
             "interception.opening_limit_per_client" => interception.opening_limit_per_client,
             "control.socket" => control,
@@ -67,10 +68,16 @@ mod tests {
         let running = read("[relay]\nthreads = 1\n");
         let mut new = read(
             "[relay]\nthreads = 2\ndrain_timeout = \"1 s\"\n[marks]\nmask = 0xf0\n\
-             [control]\nsocket = \"none\"\n",
+             [control]\nsocket = \"none\"\n[interception]\nasymmetric_route_time = \"1 min\"\n",
         );
         let names = new.keep_fixed(&running);
-        assert_eq!(names, ["relay.threads", "marks.mask", "control.socket"]);
+        let expected = [
+            "relay.threads",
+            "marks.mask",
+            "interception.asymmetric_route_time",
+            "control.socket",
+        ];
+        assert_eq!(names, expected);
         assert_eq!((new.relay.threads, new.marks), (1, running.marks));
         assert_ne!(new.relay.drain_timeout, running.relay.drain_timeout);
     }

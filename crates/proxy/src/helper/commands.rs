@@ -12,7 +12,7 @@ use super::routes::NO_WINDOWS;
 use super::state::{KeptBypasses, State};
 use super::supervision::Supervisor;
 use crate::command::{Answer, LateThreadStatus, ListenerStatus, Request, Status, TrackingStatus};
-use crate::configuration::{Listener, Mode, prefix};
+use crate::configuration::{Configuration, Listener, Mode, prefix};
 use crate::control::FromRelay;
 use crate::health::{HelperState, Passing};
 use crate::late::LateThread;
@@ -22,6 +22,8 @@ pub(super) const NO_PREFIX: &str =
     "not an address or prefix: write 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32";
 /// Most bypassed prefixes.
 const BYPASS_LIMIT: usize = 1000;
+/// Most bytes of the names of all listeners in the message to the relay.
+const MOST_NAMES: usize = 16 << 10;
 
 impl Supervisor {
     /// Carries a request out.
@@ -270,6 +272,7 @@ impl Supervisor {
             quic: self.measured.quic,
             is_ending: self.is_lame_duck(),
             drained: self.drained.names(),
+            listeners: listener_names(&self.whole),
         }
     }
 
@@ -287,6 +290,17 @@ impl Supervisor {
         }
         line
     }
+}
+
+/// The names of all listeners; none if they are too long for the message to the relay.
+fn listener_names(configuration: &Configuration) -> Vec<String> {
+    let names = configuration.listeners.iter();
+    let names: Vec<String> = names.map(|listener| listener.relay.name.clone()).collect();
+    let length: usize = names.iter().map(String::len).sum();
+    if names.len() + length > MOST_NAMES {
+        return Vec::new();
+    }
+    names
 }
 
 fn late_thread(late: &LateThread) -> LateThreadStatus {

@@ -219,8 +219,11 @@ impl Supervisor {
             if self.is_lame_duck() && self.lame_duck_until.is_some_and(|until| now >= until) {
                 self.drain(now)?;
             }
-            // The error has been logged.
-            let _ = self.end_announcements(now);
+            // A relay that drains accepts nothing, and answers no change of its listeners.
+            if !self.is_draining() {
+                // The error has been logged.
+                let _ = self.end_announcements(now);
+            }
             if self.drain_until.is_some_and(|until| now >= until) {
                 self.relay.kill()?;
                 warn!("the relay did not end in time and was ended");
@@ -281,7 +284,7 @@ impl Supervisor {
             Some(self.watch.next()),
             self.drain_until,
             self.lame_duck_until.filter(|_| self.is_lame_duck()),
-            self.drained.next(),
+            self.drained.next().filter(|_| !self.is_draining()),
             self.windows.as_ref().map(|_| self.routes.next()),
             self.guard.as_ref().map(Guard::next),
             self.notifier.next(),

@@ -56,6 +56,7 @@ fn a_drained_listener_takes_nothing_more() {
     assert_eq!(status("/health?listener=mail"), 200);
     assert_eq!(status("/health"), 200);
     assert_eq!(status("/health?listen=web"), 400);
+    assert_eq!(status("/health?listener=nonsuch"), 404);
     // A reload leaves it drained, and a second command changes nothing.
     assert!(proxy.ask(&Request::Reload).ok);
     assert!(drain(&proxy, "web").ok);
@@ -109,6 +110,30 @@ fn what_is_announced_still_accepts() {
     }
     assert!(proxy.wait().success());
     assert!(begin.elapsed() >= Duration::from_secs(2));
+}
+
+/// The announcement of a drained listener ends while the whole proxy drains already: sessions still have the whole
+/// `drain_timeout`.
+#[kernel_test]
+fn an_announcement_does_not_end_a_drain() {
+    let server = TcpListener::bind(loopback(9090)).unwrap();
+    let mut proxy = Midspan::here(&configuration(
+        "lame_duck_time = \"3 s\"\ndrain_timeout = \"1 min\"",
+    ));
+    let (mut near, mut far) = session(&server, loopback(8081));
+    let begin = Instant::now();
+    assert!(drain(&proxy, "web").ok);
+    proxy.signal(Signal::TERM);
+    wait_until("announced", || status("/health") == 503);
+    proxy.signal(Signal::TERM);
+    wait_until("draining", || is_refused(loopback(8081)));
+    // The helper would wait 5 s for an answer of the relay.
+    while begin.elapsed() < Duration::from_secs(12) {
+        echoes(&mut near, &mut far);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    drop((near, far));
+    assert!(proxy.wait().success());
 }
 
 /// A second signal ends the announcement.

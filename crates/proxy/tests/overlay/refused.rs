@@ -76,6 +76,20 @@ fn an_exit_refuses_what_it_does_not_carry() {
     server.write_all(b"x").unwrap();
 }
 
+/// The next node would take a client that arrives from this machine for this machine.
+#[kernel_test]
+fn a_client_does_not_become_a_node() {
+    let sites = Sites::new("");
+    let [_ams, _fra, sin] = sites.all();
+    for (node, name) in [([10, 2, 0, 2], "fra"), ([10, 3, 0, 2], "sin")] {
+        let mut destination = vec![1];
+        destination.extend(node);
+        destination.extend(7704_u16.to_be_bytes());
+        assert_eq!(socks(&sites, &destination).1, 2, "{name}");
+    }
+    assert!(!sin.log().contains("hop refused"), "{}", sin.log());
+}
+
 #[kernel_test]
 fn a_stranger_is_reset_unread() {
     let sites = Sites::new("");

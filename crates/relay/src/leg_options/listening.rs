@@ -28,14 +28,15 @@ pub fn change_listener(
         _ => tcp::set_mark(listener, mark.unwrap_or(0)),
     };
     let defaults = set_to_defaults(listener, start);
-    apply_before_listen(listener, start)?;
+    let applied = apply_before_listen(listener, start);
     let refused = |key, source| LegError::Refused {
         key,
         value: "the system's default".to_owned(),
         source,
     };
-    marked.map_err(|error| refused("initial_window", error))?;
-    defaults.map_err(|(key, error)| refused(key, error))
+    applied
+        .and(marked.map_err(|error| refused("initial_window", error)))
+        .and(defaults.map_err(|(key, error)| refused(key, error)))
 }
 
 fn set_to_defaults(
@@ -43,17 +44,22 @@ fn set_to_defaults(
     start: &LegStart,
 ) -> Result<(), (&'static str, io::Error)> {
     let fresh = fresh_socket().map_err(|error| ("receive_buffer", error))?;
-    if start.congestion_control.is_none() {
-        congestion_control(listener, &fresh).map_err(|error| ("congestion_control", error))?;
-    }
-    if start.keepalive.is_none() {
-        let off = rustix::net::sockopt::set_socket_keepalive(listener, false);
-        off.map_err(|error| ("keepalive", error.into()))?;
-    }
-    if start.receive_buffer == Buffer::Auto {
-        receive_buffer(listener, &fresh).map_err(|error| ("receive_buffer", error))?;
-    }
-    Ok(())
+    let congestion_control = match start.congestion_control {
+        None => congestion_control(listener, &fresh),
+        Some(_) => Ok(()),
+    };
+    let keepalive = match start.keepalive {
+        None => rustix::net::sockopt::set_socket_keepalive(listener, false),
+        Some(_) => Ok(()),
+    };
+    let receive_buffer = match start.receive_buffer {
+        Buffer::Auto => receive_buffer(listener, &fresh),
+        _ => Ok(()),
+    };
+    congestion_control
+        .map_err(|error| ("congestion_control", error))
+        .and(keepalive.map_err(|error| ("keepalive", error.into())))
+        .and(receive_buffer.map_err(|error| ("receive_buffer", error)))
 }
 
 fn congestion_control(listener: BorrowedFd<'_>, fresh: &OwnedFd) -> io::Result<()> {

@@ -144,14 +144,16 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
 /// costs no system call per connection.
 ///
 /// # Errors
-/// As [`apply`].
+/// The first option that cannot be set; all others are set nevertheless.
 pub fn apply_before_listen(listener: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     let listener = listener.as_fd();
-    set_congestion_control(listener, start)?;
-    if let Some(idle) = start.keepalive {
-        set_keepalive(listener, idle)?;
-    }
-    set_receive_buffer(listener, start.receive_buffer)
+    let congestion_control = set_congestion_control(listener, start);
+    let keepalive = match start.keepalive {
+        Some(idle) => set_keepalive(listener, idle),
+        None => Ok(()),
+    };
+    let receive_buffer = set_receive_buffer(listener, start.receive_buffer);
+    congestion_control.and(keepalive).and(receive_buffer)
 }
 
 fn set_congestion_control(socket: BorrowedFd<'_>, start: &LegStart) -> Result<(), LegError> {

@@ -30,8 +30,9 @@ const MOST_WAITING: usize = 4096;
 /// After this time an answer counts as lost, because the resolver was ended. No negotiation waits
 /// longer.
 const LOST: TimeSpan = TimeSpan::from_seconds(30);
-/// A negotiation that has waited for this long has given up.
-const PATIENCE: TimeSpan = TimeSpan::from_seconds(15);
+/// Time limit of a look-up, after which a negotiation gives up: the default time-outs of name servers, and a
+/// little more.
+pub const LONGEST_LOOK_UP: TimeSpan = TimeSpan::from_seconds(15);
 
 /// The receiver of an answer: a thread and the key of its negotiation.
 pub type Waiter = (usize, Key);
@@ -162,7 +163,7 @@ impl Lookups {
                 && let Some((since, name, waiter)) = of_client.waiting.pop_front()
             {
                 self.waiting -= 1;
-                if now.since(since) >= PATIENCE {
+                if now.since(since) >= LONGEST_LOOK_UP {
                     told.push((waiter, None));
                 } else if let Some((_, addresses)) = self.kept.get(&name) {
                     told.push((waiter, Some(addresses.clone())));

@@ -39,7 +39,7 @@ mod routing;
 mod serving;
 mod tries;
 
-pub use lookups::MOST_OF_ALL;
+pub use lookups::{LONGEST_LOOK_UP, MOST_OF_ALL};
 pub use names::Names;
 pub(super) use serving::Neighbours;
 

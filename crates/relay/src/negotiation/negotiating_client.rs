@@ -23,6 +23,7 @@ use rustix::io::Errno;
 
 use super::attempts::{ConnectAttempts, ConnectState};
 use super::hop_call::HopCall;
+use super::lookups::LONGEST_LOOK_UP;
 use super::{Reason, flush};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
@@ -38,9 +39,6 @@ const PARTING_BYTES: usize = 1 << 20;
 /// The same for a client that got an answer, perhaps before the end of its request: as much as the
 /// kernels of both hosts hold.
 const PARTING_BYTES_AFTER_ANSWER: usize = 16 << 20;
-
-/// Time limit of a look-up: the default time-outs of name servers, and a little more.
-const LONGEST_LOOK_UP: TimeSpan = TimeSpan::from_seconds(15);
 
 /// Time limit of connecting to a server, if the policy sets none.
 const LONGEST_CONNECT: TimeSpan = TimeSpan::from_seconds(60);

@@ -101,7 +101,7 @@ impl AheadHistory {
         }
     }
 
-    /// After so many half-lives: each forgives one failure, and halves the counts of losses. Without a number,
+    /// After this number of half-lives: each forgives one failure, and halves the counts of losses. Without one,
     /// all is forgotten.
     fn aged(mut self, halvings: Option<u8>) -> Self {
         let Some(halvings) = halvings else {

@@ -1,4 +1,4 @@
-//! The half-life of what was measured: a remembered value is halved after each ten minutes, and forgotten after an
+//! The half-life of measured values: a remembered value is halved after each ten minutes, and forgotten after an
 //! hour in which nothing was measured.
 //!
 //! A later measurement that does not replace the value does not make the value young again. So a value that no

@@ -39,7 +39,7 @@ pub(crate) struct HelperState {
     pub is_ending: bool,
     /// The listeners that an operator drains.
     pub drained: Vec<String>,
-    /// All listeners of the configuration in force, also the drained ones; empty while the relay has not heard of
+    /// All listeners of the configuration in force, also the drained ones; empty until the relay gets
     /// them.
     pub listeners: Vec<String>,
 }

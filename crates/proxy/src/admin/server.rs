@@ -95,7 +95,10 @@ impl Service {
         }
         let known = self.health.known();
         if let Some(name) = listener.as_deref().filter(|name| !known.has_listener(name)) {
-            return text(StatusCode::NOT_FOUND, format!("there is no listener {name}\n"));
+            return text(
+                StatusCode::NOT_FOUND,
+                format!("there is no listener {name}\n"),
+            );
         }
         let judged = match listener {
             Some(name) => known.judge_listener(&name),

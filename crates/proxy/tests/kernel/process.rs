@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::process::ExitCode;
 
 use midspan_gateway::leftovers;
 use midspan_linux::capability;

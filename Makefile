@@ -121,10 +121,10 @@ test-slurm: dependencies
 	$(as_namespace_root) scripts/test-slurm
 
 soak: dependencies
-	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- soak --nocapture
+	MIDSPAN_SOAK=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test kernel -- soak --nocapture
 
 still: dependencies
-	MIDSPAN_BUSY=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test transparent -- busy --nocapture
+	MIDSPAN_BUSY=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test kernel -- busy --nocapture
 
 lint: dependencies
 	cargo fmt --all --check
@@ -132,6 +132,8 @@ lint: dependencies
 	cargo clippy --package midspan --no-default-features --all-targets -- -D warnings
 	cargo clippy --package midspan-proxy --test monitoring --test page -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
+	scripts/check-tests --self-test
+	scripts/check-tests
 	scripts/check-text --self-test
 	scripts/check-text
 	scripts/outside-links --self-test

@@ -1,12 +1,12 @@
-//! Several kernel tests at the same time in one machine: a test mostly waits, and each has a process and a network
-//! namespace of its own.
+//! Several parts of test programs at the same time in one machine: a test mostly waits, and each kernel test has a
+//! process and a network namespace of its own.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
 use crate::job::{Row, command, judge};
 use crate::machine::{Broken, Done, Machine};
-use crate::programs::TestProgram;
+use crate::programs::{Part, TestProgram};
 
 /// The number of tests in a batch. A batch that is stopped has no results.
 pub const SIZE: usize = 8;
@@ -17,11 +17,11 @@ const KEPT: usize = 6000;
 /// The start of the line before the output of each test.
 const MARK: &str = "--- test of the batch ";
 
-/// Runs tests, each given by its program and its name, and returns their rows in the same order. A machine that
+/// Runs parts of programs, and returns their rows in the same order. A machine that
 /// did not end the batch in time is of no use any more.
 pub fn run(
     machine: &mut Machine,
-    tests: &[(&TestProgram, &str)],
+    tests: &[(&TestProgram, &Part)],
     limit: Duration,
 ) -> Result<Vec<Row>, Broken> {
     let done = machine.run(&script(tests), limit)?;
@@ -30,7 +30,7 @@ pub fn run(
 }
 
 /// The commands for all tests: results go to files first, because the tests end in another order.
-fn script(tests: &[(&TestProgram, &str)]) -> String {
+fn script(tests: &[(&TestProgram, &Part)]) -> String {
     let mut script = "results=$(mktemp --directory)\n\
         one() {\n\
             local start=$SECONDS\n\
@@ -38,11 +38,11 @@ fn script(tests: &[(&TestProgram, &str)]) -> String {
             echo \"$? $((SECONDS - start))\" >\"$results/$1.end\"\n\
         }\n"
     .to_owned();
-    for (number, (program, test)) in tests.iter().enumerate() {
+    for (number, (program, part)) in tests.iter().enumerate() {
         if number >= AT_ONCE {
             script.push_str("wait -n\n");
         }
-        let quoted = command(program, Some(test)).replace('\'', "'\\''");
+        let quoted = command(program, part).replace('\'', "'\\''");
         let _ = writeln!(script, "one {number} '{quoted}' &");
     }
     let _ = write!(
@@ -96,7 +96,7 @@ mod tests {
 
     use super::{rows, script};
     use crate::job::Outcome;
-    use crate::programs::TestProgram;
+    use crate::programs::{Part, TestProgram};
 
     /// A shell of this machine runs the script, with tests that are shell scripts.
     #[test]
@@ -112,12 +112,15 @@ mod tests {
             name: "a package".to_owned(),
             folder: PathBuf::from("/"),
             file,
-            tests: Vec::new(),
-            is_kernel_test: true,
+            parts: Vec::new(),
             state: String::new(),
         };
         let names = ["one", "bad", "two", "three", "four"];
-        let tests: Vec<_> = names.iter().map(|name| (&program, *name)).collect();
+        let parts = names.map(|name| Part {
+            name: None,
+            tests: vec![name.to_owned()],
+        });
+        let tests: Vec<_> = parts.iter().map(|part| (&program, part)).collect();
         let run = Command::new("bash").arg("-c").arg(script(&tests)).output();
         let printed = String::from_utf8(run.expect("bash").stdout).expect("text");
         let rows = rows(&printed, "6.1", names.len()).expect("rows");

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::machine::{Broken, Done, Machine, Parts};
-use crate::programs::{Programs, TestProgram};
+use crate::programs::{Part, Programs, TestProgram};
 use crate::scenario::Scenario;
 
 /// The longest time of one job. Emulated processors are about 15 times slower than real ones.
@@ -23,8 +23,8 @@ const KEPT_LINES: usize = 80;
 /// One unit of work, with a result of its own.
 #[derive(Debug, Clone)]
 pub enum Job<'a> {
-    /// A test of a program; without a name, all of its tests.
-    Test(&'a TestProgram, Option<&'a str>),
+    /// A part of a program's tests.
+    Test(&'a TestProgram, &'a Part),
     /// A scenario.
     Scenario(&'a Scenario),
 }
@@ -57,19 +57,21 @@ pub struct Row {
 }
 
 impl<'a> Job<'a> {
-    /// The program and the name of a test that has a process of its own.
-    pub const fn test(&self) -> Option<(&'a TestProgram, &'a str)> {
+    /// The program and its part, if the job is not a scenario.
+    pub const fn test(&self) -> Option<(&'a TestProgram, &'a Part)> {
         match self {
-            Self::Test(program, Some(test)) => Some((program, test)),
-            _ => None,
+            Self::Test(program, part) => Some((program, part)),
+            Self::Scenario(_) => None,
         }
     }
 
-    /// The name, such as "midspan-proxy transparent passing::addresses_are_kept".
+    /// The name, such as "midspan-proxy kernel transparent::passing::addresses_are_kept".
     pub fn name(&self) -> String {
         match self {
-            Self::Test(program, Some(test)) => format!("{} {test}", program.name),
-            Self::Test(program, None) => program.name.clone(),
+            Self::Test(program, part) => match &part.name {
+                Some(part) => format!("{} {part}", program.name),
+                None => program.name.clone(),
+            },
             Self::Scenario(scenario) => format!("{SCENARIO}{}", scenario.name),
         }
     }
@@ -96,14 +98,14 @@ impl<'a> Job<'a> {
         let mut start = Instant::now();
         let mut kernel = String::new();
         let ended = match self {
-            Self::Test(program, test) => {
+            Self::Test(program, part) => {
                 let mut running = match machine.take() {
                     Some(running) => running,
                     None => Machine::new(parts, limit)?,
                 };
                 kernel = running.kernel.clone();
                 start = Instant::now();
-                let ended = running.run(&command(program, *test), limit);
+                let ended = running.run(&command(program, part), limit);
                 // A machine in which something still runs is of no use to the next test.
                 *machine = ended.is_ok().then_some(running);
                 ended
@@ -150,8 +152,11 @@ impl<'a> Job<'a> {
 }
 
 /// Runs tests of a program as cargo does, in the folder of its package.
-pub fn command(program: &TestProgram, test: Option<&str>) -> String {
-    let exact = test.map_or(String::new(), |test| format!("--exact '{test}'"));
+pub fn command(program: &TestProgram, part: &Part) -> String {
+    let exact = match part.tests[..] {
+        [] => String::new(),
+        ref tests => format!("--exact '{}'", tests.join("' '")),
+    };
     format!(
         "cd '{}' && MIDSPAN_TEST_TRIES=2 MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} '{}' {exact}",
         program.folder.display(),

@@ -167,13 +167,8 @@ impl Arguments {
         let scenarios = scenario::ALL.iter().map(Job::Scenario);
         let scenarios = scenarios.filter(|_| self.has_package("midspan"));
         let tests = programs.tests.iter().flat_map(|program| {
-            let jobs: Vec<Job<'_>> = if program.is_kernel_test {
-                let one = |test: &'a String| Job::Test(program, Some(test));
-                program.tests.iter().map(one).collect()
-            } else {
-                vec![Job::Test(program, None)]
-            };
-            jobs
+            let parts = program.parts.iter();
+            parts.map(move |part| Job::Test(program, part))
         });
         scenarios
             .chain(tests)

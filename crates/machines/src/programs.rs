@@ -19,26 +19,26 @@ const PACKAGES: [&str; 5] = [
     "midspan-thin",
     "midspan",
 ];
-/// Test programs of these packages that test no kernel, or that need more than a release has.
-const NOT_RUN: [&str; 13] = [
-    // It needs builds with planted faults.
-    "conformance_self_test",
-    "real_clients_self_test",
+/// How the names of tests begin that test no kernel, or that need more than a release has: package,
+/// test program, test.
+const NOT_RUN: [&str; 12] = [
+    // They need builds with planted faults.
+    "midspan conformance_self_test ",
+    "midspan real_clients_self_test ",
     // Programs of many packages, which another suite installs.
-    "real_clients",
+    "midspan kernel real_clients::",
     // It measures, and a slow machine makes every run void.
-    "lab",
+    "midspan lab lab::",
     // Scenarios run all cases, and wait longer for each.
-    "conformance",
+    "midspan lab conformance::",
     // Pure computation, files and texts.
-    "install",
-    "links",
-    "plan",
-    "printing",
-    "sim",
-    "snapshots",
-    "configuration",
-    "configuration_explicit",
+    "midspan plain install::",
+    "midspan plain links::",
+    "midspan plain plan::",
+    "midspan plain printing::",
+    "midspan plain sim::",
+    "midspan plain snapshots::",
+    "midspan-proxy plain ",
 ];
 
 /// The gateway guide, which a scenario follows.
@@ -49,18 +49,25 @@ const PACKAGE_FOLDERS: [&str; 2] = ["target/debian", "target/debian/old"];
 /// A test program.
 #[derive(Debug, Clone)]
 pub struct TestProgram {
-    /// The package and the program, such as "midspan-proxy transparent".
+    /// The package and the program, such as "midspan-proxy kernel".
     pub name: String,
     /// The folder of its package, in which it runs.
     pub folder: PathBuf,
     /// The program.
     pub file: PathBuf,
-    /// Its tests.
-    pub tests: Vec<String>,
-    /// Whether each of its tests runs in a process of its own, so that it can be asked for alone.
-    pub is_kernel_test: bool,
+    /// Its tests, in the parts that are run one by one.
+    pub parts: Vec<Part>,
     /// A name for its content, and for Midspan's if it runs Midspan: results belong to it.
     pub state: String,
+}
+
+/// Tests of a program that run together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The name of a kernel test, or of a module of other tests; `None` for all tests of the program.
+    pub name: Option<String>,
+    /// The names of the tests.
+    pub tests: Vec<String>,
 }
 
 /// All programs, and their disk.
@@ -93,6 +100,7 @@ struct Built {
 
 #[derive(Deserialize)]
 struct Target {
+    kind: Vec<String>,
     name: String,
     src_path: PathBuf,
 }
@@ -162,23 +170,39 @@ impl Programs {
             other => format!("midspan-{other}"),
         };
         let name = format!("{package} {}", target.name);
-        let is_chosen = PACKAGES.contains(&&*package)
-            && is_wanted(&package)
-            && !NOT_RUN.contains(&&*target.name);
-        if is_chosen {
-            let listed = output(Command::new(&file).args(["--list", "--format", "terse"]))?;
-            let tests = String::from_utf8_lossy(&listed)
-                .lines()
-                .filter_map(|line| line.strip_suffix(": test").map(str::to_owned))
-                .collect();
+        if !PACKAGES.contains(&&*package) || !is_wanted(&package) {
+            return Ok(());
+        }
+        let listed = output(Command::new(&file).args(["--list", "--format", "terse"]))?;
+        let listed = String::from_utf8_lossy(&listed);
+        let is_run = |test: &&str| {
+            let whole = format!("{name} {test}");
+            !NOT_RUN.iter().any(|start| whole.starts_with(start))
+        };
+        let tests = listed
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .filter(is_run);
+        let parts = if target.kind.iter().all(|kind| kind != "test") {
+            let all = Part {
+                name: None,
+                tests: Vec::new(),
+            };
+            vec![all]
+        } else if fs::read_to_string(&target.src_path)
+            .map_err(Error::file(&target.src_path))?
+            .contains("KernelTests::new()")
+        {
+            tests.map(|test| part(Some(test), test)).collect()
+        } else {
+            by_module(tests)
+        };
+        if !parts.is_empty() {
             self.tests.push(TestProgram {
                 name,
                 folder: folder.to_owned(),
                 file,
-                tests,
-                is_kernel_test: fs::read_to_string(&target.src_path)
-                    .map_err(Error::file(&target.src_path))?
-                    .contains("KernelTests::new()"),
+                parts,
                 state: String::new(),
             });
         }
@@ -246,6 +270,27 @@ impl Programs {
     }
 }
 
+/// A part with one test.
+fn part(name: Option<&str>, test: &str) -> Part {
+    Part {
+        name: name.map(str::to_owned),
+        tests: vec![test.to_owned()],
+    }
+}
+
+/// A part for each module; tests outside of modules are one part.
+fn by_module<'a>(tests: impl Iterator<Item = &'a str>) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for test in tests {
+        let module = test.split_once("::").map(|(module, _)| module);
+        match parts.iter_mut().find(|one| one.name.as_deref() == module) {
+            Some(one) => one.tests.push(test.to_owned()),
+            None => parts.push(part(module, test)),
+        }
+    }
+    parts
+}
+
 /// Copies a file, and makes the folders on the way.
 fn copy_file(from: &Path, to: &Path) -> Result<(), Error> {
     if let Some(parent) = to.parent() {
@@ -276,4 +321,30 @@ fn short(digest: Sha256) -> String {
         .iter()
         .map(|byte| format!("{byte:02x}"))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Part, by_module};
+
+    #[test]
+    fn tests_of_a_module_run_together() {
+        let parts = by_module(["a::one", "plain", "b::one", "a::c::two", "simple"].into_iter());
+        let part = |name: Option<&str>, tests: [&str; 2]| Part {
+            name: name.map(str::to_owned),
+            tests: tests.map(str::to_owned).to_vec(),
+        };
+        let one = Part {
+            name: Some("b".to_owned()),
+            tests: vec!["b::one".to_owned()],
+        };
+        assert_eq!(
+            parts,
+            [
+                part(Some("a"), ["a::one", "a::c::two"]),
+                part(None, ["plain", "simple"]),
+                one
+            ]
+        );
+    }
 }

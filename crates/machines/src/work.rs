@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::image::Image;
 use crate::job::{Job, LIMIT, Outcome, Row};
 use crate::machine::{Broken, Machine, Parts};
-use crate::programs::{Programs, TestProgram};
+use crate::programs::{Part, Programs, TestProgram};
 use crate::report::{self, Results};
 use crate::say;
 
@@ -145,7 +145,7 @@ impl<'a> Work<'a> {
         &self,
         machine: &mut Option<Machine>,
         parts: &Parts<'_>,
-        tests: &[(&TestProgram, &str)],
+        tests: &[(&TestProgram, &Part)],
     ) -> Result<Batch, Error> {
         let limit = LIMIT.min(self.left());
         let mut running = match machine.take() {

@@ -11,7 +11,7 @@ mod common;
 mod prometheus;
 // A part of what these tests have in common with those of transparent listeners.
 #[allow(unused_imports)]
-#[path = "../transparent/support.rs"]
+#[path = "../kernel/transparent/support.rs"]
 mod support;
 
 use std::process::{Command, ExitCode};

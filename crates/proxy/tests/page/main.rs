@@ -7,7 +7,7 @@
 mod common;
 // A part of what this test has in common with those of transparent listeners.
 #[allow(unused_imports)]
-#[path = "../transparent/support.rs"]
+#[path = "../kernel/transparent/support.rs"]
 mod support;
 
 use std::io::{Read, Write};

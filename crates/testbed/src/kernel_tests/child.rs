@@ -44,7 +44,8 @@ pub(super) fn run(tests: &KernelTests, name: &str) -> ExitCode {
         eprintln!("error: there is no kernel test \"{name}\"");
         return ExitCode::FAILURE;
     };
-    (tests.before)(name);
+    let of = tests.of(name);
+    (of.before)(name);
     match namespace::isolate() {
         Ok(privilege) => {
             println!("in a network namespace of its own, as {privilege:?}");
@@ -55,9 +56,9 @@ pub(super) fn run(tests: &KernelTests, name: &str) -> ExitCode {
             return ExitCode::from(IS_SKIPPED);
         }
     }
-    match (tests.needs)() {
+    match (of.needs)() {
         Ok(()) => {
-            (tests.set_up)();
+            (of.set_up)();
             (test.run)();
         }
         Err(reason) => skip(&reason),

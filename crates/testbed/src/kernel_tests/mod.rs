@@ -58,6 +58,8 @@ const KERNEL_TEST: &str = "--kernel-test";
 #[derive(Debug)]
 #[doc(hidden)]
 pub struct KernelTest {
+    /// Name of the package of its test program.
+    pub package: &'static str,
     /// Path of its module, beginning with the test program's name.
     pub module: &'static str,
     /// Name of its function.
@@ -89,6 +91,7 @@ macro_rules! register_kernel_test {
     ($name:ident) => {
         $crate::inventory::submit! {
             $crate::kernel_tests::KernelTest {
+                package: ::core::env!("CARGO_PKG_NAME"),
                 module: ::core::module_path!(),
                 function: ::core::stringify!($name),
                 run: $name,
@@ -108,6 +111,7 @@ pub struct KernelTests {
     needs: fn() -> Result<(), String>,
     set_up: fn(),
     is_chosen: fn(&str) -> bool,
+    modules: &'static [(&'static str, KernelTests)],
 }
 
 impl Default for KernelTests {
@@ -126,6 +130,7 @@ impl KernelTests {
             needs: || Ok(()),
             set_up: || {},
             is_chosen: |_| true,
+            modules: &[],
         }
     }
 
@@ -159,6 +164,14 @@ impl KernelTests {
         self
     }
 
+    /// The tests of these modules of the program's root have their own set-up, needs and preparation in
+    /// place of the program's. Their commands are the program's, too.
+    #[must_use]
+    pub const fn modules(mut self, modules: &'static [(&'static str, Self)]) -> Self {
+        self.modules = modules;
+        self
+    }
+
     /// Leaves out all tests but those of which this holds, by their names.
     #[must_use]
     pub const fn only(mut self, is_chosen: fn(&str) -> bool) -> Self {
@@ -180,13 +193,22 @@ impl KernelTests {
     }
 
     fn command(&self, name: &str, arguments: &[&str]) -> ExitCode {
-        match self.commands.iter().find(|(known, _)| *known == name) {
+        let of_modules = self.modules.iter().flat_map(|(_, tests)| tests.commands);
+        let mut commands = self.commands.iter().chain(of_modules);
+        match commands.find(|(known, _)| *known == name) {
             Some((_, run)) => run(arguments),
             None => {
                 eprintln!("error: this test program has no command \"{name}\"");
                 ExitCode::FAILURE
             }
         }
+    }
+
+    /// What a test needs, by its name.
+    fn of(&self, name: &str) -> &Self {
+        let module = name.split_once("::").map(|(module, _)| module);
+        let own = |&&(known, _): &&(&str, Self)| Some(known) == module;
+        self.modules.iter().find(own).map_or(self, |(_, tests)| tests)
     }
 
     fn tests(&self) -> Vec<&'static KernelTest> {
@@ -264,7 +286,7 @@ fn run_with_tries(
                 "test {name} passed in try {number} only:\n{}",
                 failures.join("\n")
             ));
-            settings.add_second_try(&format!("{program}: {name}"))?;
+            settings.add_second_try(&format!("{} {program}: {name}", test.package))?;
         }
         return Ok(Completion::Completed);
     }

@@ -82,7 +82,7 @@ fn a_second_try_is_listed_by_name() {
     );
     assert!(text.contains("planted failure of the first try"), "{text}");
     let listed = fs::read_to_string(&list).unwrap();
-    assert_eq!(listed, "kernel_tests: planted::fails_at_first\n");
+    assert_eq!(listed, "midspan-testbed kernel_tests: planted::fails_at_first\n");
 }
 
 #[kernel_test]
@@ -131,6 +131,16 @@ fn filters_choose_tests() {
 }
 
 #[kernel_test]
+fn a_module_has_its_own_set_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, text) = run(folder.path(), &["has_the_set_up_of_its_module"], &[]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("1 passed; 0 failed"), "{text}");
+    // The module of this test has none.
+    assert!(!planted::is_set_up());
+}
+
+#[kernel_test]
 fn all_tests_are_listed() {
     let folder = tempfile::tempdir().unwrap();
     let (code, text) = run(folder.path(), &["--list"], &[]);
@@ -140,6 +150,7 @@ fn all_tests_are_listed() {
         "fails_always",
         "fails_at_first",
         "hangs",
+        "has_the_set_up_of_its_module",
         "is_skipped",
         "is_skipped_in_part",
         "passes",

@@ -13,7 +13,9 @@ use std::process::ExitCode;
 use midspan_testbed::KernelTests;
 
 fn main() -> ExitCode {
-    let tests = KernelTests::new().commands(programs::COMMANDS);
+    let tests = KernelTests::new()
+        .commands(programs::COMMANDS)
+        .modules(&[("planted", planted::TESTS)]);
     // The planted tests are run by those of the harness.
     match std::env::var_os(planted::VARIABLE) {
         Some(_) => tests.only(|name| name.starts_with("planted::")).main(),

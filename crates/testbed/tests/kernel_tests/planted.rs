@@ -3,12 +3,23 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use midspan_testbed::{kernel_test, skip, skip_part};
+use midspan_testbed::{KernelTests, kernel_test, skip, skip_part};
 
 /// Where it is set, these tests are those of the program. Its value is a folder for notes.
 pub const VARIABLE: &str = "MIDSPAN_PLANTED";
+
+/// These tests, with their set-up.
+pub const TESTS: KernelTests =
+    KernelTests::new().set_up(|| IS_SET_UP.store(true, Ordering::Relaxed));
+static IS_SET_UP: AtomicBool = AtomicBool::new(false);
+
+/// Whether the set-up of these tests has run in this process.
+pub fn is_set_up() -> bool {
+    IS_SET_UP.load(Ordering::Relaxed)
+}
 
 fn folder() -> std::path::PathBuf {
     std::env::var_os(VARIABLE).unwrap().into()
@@ -18,6 +29,11 @@ fn folder() -> std::path::PathBuf {
 fn passes() {
     println!("nobody sees this");
     assert!(Path::new("/proc/self/net/dev").exists());
+}
+
+#[kernel_test]
+fn has_the_set_up_of_its_module() {
+    assert!(is_set_up());
 }
 
 #[kernel_test]

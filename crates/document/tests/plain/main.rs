@@ -1,0 +1,4 @@
+//! Documents: their errors, and values that replace theirs.
+
+mod errors;
+mod overrides;

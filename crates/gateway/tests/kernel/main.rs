@@ -1,0 +1,14 @@
+//! Rules, routes and marks of a real kernel, in network namespaces.
+
+mod initial_window;
+mod oversized;
+mod rules_meanwhile;
+mod two_namespaces;
+
+use std::process::ExitCode;
+
+use midspan_testbed::KernelTests;
+
+fn main() -> ExitCode {
+    KernelTests::new().commands(initial_window::COMMANDS).main()
+}

@@ -1,0 +1,10 @@
+//! Links and their stages as their callers use them.
+
+mod common;
+mod fixed_equals_link;
+mod fragments;
+mod link;
+mod pipeline;
+mod properties;
+mod reference;
+mod stages;

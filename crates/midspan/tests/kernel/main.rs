@@ -1,0 +1,26 @@
+//! The program with a running proxy, in network namespaces.
+
+mod capture;
+#[path = "../common/mod.rs"]
+mod common;
+mod explain;
+#[cfg(feature = "lab")]
+mod gateway_guide;
+mod init;
+#[cfg(feature = "lab")]
+mod real_clients;
+mod top;
+
+use std::process::ExitCode;
+
+use midspan_testbed::KernelTests;
+use midspan_testbed::kernel_tests::Command;
+
+#[cfg(feature = "lab")]
+const COMMANDS: &[Command] = gateway_guide::COMMANDS;
+#[cfg(not(feature = "lab"))]
+const COMMANDS: &[Command] = &[];
+
+fn main() -> ExitCode {
+    KernelTests::new().commands(COMMANDS).main()
+}

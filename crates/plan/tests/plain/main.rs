@@ -1,0 +1,5 @@
+//! The planner as its callers use it.
+
+mod built_in;
+mod measured;
+mod properties;

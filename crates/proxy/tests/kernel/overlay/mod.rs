@@ -1,0 +1,8 @@
+//! An overlay of three Midspans in network namespaces of their own, with the files of `docs/overlay.md`:
+//!
+//! client – ams (ingress) – fra (transit node) – sin (exit) – server
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod refused;
+mod sessions;
+mod support;

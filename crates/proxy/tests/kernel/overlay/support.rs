@@ -1,0 +1,133 @@
+//! The three sites of `docs/overlay.md`.
+#![allow(missing_docs)]
+
+use std::fs::Permissions;
+use std::io::Write;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::program::Launch;
+pub use midspan_testbed::testing::*;
+pub use midspan_testbed::{kernel_test, skip};
+use tempfile::NamedTempFile;
+
+const DOCUMENT: &str = include_str!("../../../../../docs/overlay.md");
+const MEMBERS: &str = "/etc/midspan/members.toml";
+/// Keys of a small relay.
+const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n\
+                     drain_timeout = \"0 s\"\n";
+
+pub const SERVER: &str = "10.4.0.2";
+pub const PORT: u16 = 80;
+
+/// The blocks of TOML in the document: the members, and the configurations of ams, fra and sin.
+pub fn blocks() -> [String; 4] {
+    let blocks = DOCUMENT.split("```toml\n").skip(1);
+    let blocks: Vec<String> = blocks
+        .map(|block| block.split("```").next().unwrap().to_owned())
+        .collect();
+    blocks.try_into().expect("four blocks of TOML")
+}
+
+pub struct Sites {
+    pub client: NetworkNamespace,
+    pub ams: NetworkNamespace,
+    pub fra: NetworkNamespace,
+    pub sin: NetworkNamespace,
+    pub server: NetworkNamespace,
+    pub listener: TcpListener,
+    members: NamedTempFile,
+    hosts: NamedTempFile,
+}
+
+impl Sites {
+    /// The five hosts; `more` is added to the file of members.
+    pub fn new(more: &str) -> Self {
+        let [client, ams, fra, sin, server] = ["client", "ams", "fra", "sin", "server"].map(node);
+        link(&client, "eth", &ams, "clients", 1);
+        link(&fra, "ams", &ams, "fra", 2);
+        link(&sin, "fra", &fra, "sin", 3);
+        link(&server, "eth", &sin, "servers", 4);
+        let listener = listen(&server, PORT);
+        let [members, ..] = blocks();
+        let file = |text: String| {
+            let mut file = NamedTempFile::new().unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            // The resolver has another user.
+            let readable = Permissions::from_mode(0o644);
+            file.as_file().set_permissions(readable).unwrap();
+            file
+        };
+        Self {
+            members: file(format!("{members}\n{more}")),
+            hosts: file(format!("127.0.0.1 localhost\n{SERVER} www.site.test\n")),
+            client,
+            ams,
+            fra,
+            sin,
+            server,
+            listener,
+        }
+    }
+
+    /// The text of a configuration, with the file of members of this test.
+    pub fn text(&self, block: &str) -> String {
+        let members = self.members.path().to_str().unwrap();
+        let text = block.replace(MEMBERS, members);
+        assert_ne!(text, block);
+        // Silence lasts a second.
+        format!("{RELAY}{}", text.replace("\"10 s\"", "\"1 s\""))
+    }
+
+    pub fn ams(&self) -> Midspan {
+        Midspan::ready(&self.ams, &self.text(&blocks()[1]))
+    }
+
+    pub fn fra(&self) -> Midspan {
+        Midspan::ready(&self.fra, &self.text(&blocks()[2]))
+    }
+
+    /// The exit, which alone has the name of the server.
+    pub fn sin(&self) -> Midspan {
+        let launch = Launch::this_program("run")
+            .configuration(&self.text(&blocks()[3]))
+            .inside(&self.sin)
+            .in_place_of(self.hosts.path(), "/etc/hosts");
+        Midspan::of(launch)
+    }
+
+    pub fn all(&self) -> [Midspan; 3] {
+        [self.sin(), self.fra(), self.ams()]
+    }
+}
+
+/// A connection from a host.
+pub fn from(host: &NetworkNamespace, server: &str, port: u16) -> TcpStream {
+    connect_from(host, server, port, Duration::from_secs(10)).unwrap()
+}
+
+/// A SOCKS5 client at the ingress that has requested `destination`, and the code of the reply.
+pub fn socks(sites: &Sites, destination: &[u8]) -> (TcpStream, u8) {
+    let mut client = from(&sites.client, "10.1.0.1", 1080);
+    client.write_all(b"\x05\x01\x00").unwrap();
+    assert_eq!(exactly::<2>(&mut client), *b"\x05\x00");
+    let request = [b"\x05\x01\x00", destination].concat();
+    client.write_all(&request).unwrap();
+    let reply: [u8; 10] = exactly(&mut client);
+    (client, reply[1])
+}
+
+/// The server as a destination of SOCKS5, with this last byte of its address and this port.
+pub fn address(last: u8, port: u16) -> Vec<u8> {
+    let [high, low] = port.to_be_bytes();
+    vec![1, 10, 4, 0, last, high, low]
+}
+
+/// Both ends of a session from the client over all three nodes to the server.
+pub fn session(sites: &Sites) -> (TcpStream, TcpStream) {
+    let (client, code) = socks(sites, &address(2, PORT));
+    assert_eq!(code, 0);
+    (client, accept(&sites.listener).0)
+}

@@ -1,0 +1,5 @@
+//! The configuration file: read, refused, resolved.
+
+mod configuration;
+mod configuration_explicit;
+mod configuration_overlay;

@@ -1,0 +1,173 @@
+//! A panic in a thread resets the sessions of this thread, and of no other. The thread continues.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use midspan_policy::learned_start::LearnedStart;
+use midspan_policy::{
+    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
+    SessionSettings, Start,
+};
+use midspan_relay::{Relay, Settings};
+use midspan_units::{Time, TimeSpan};
+use socket2::{Domain, Socket, Type};
+
+use crate::support::*;
+
+/// A client for which the policy panics, as for all clients of its network.
+const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
+
+/// A policy that panics at the start of one client's session, and once at a sample.
+struct Fatal {
+    at_next_sample: Arc<AtomicBool>,
+}
+
+impl Policy for Fatal {
+    fn admit(&mut self, _: Time, _: &Request) -> Admission {
+        Admission::Intercept {
+            handshake: Handshake::Early,
+            connect_timeout: None,
+        }
+    }
+
+    fn start(
+        &mut self,
+        _: Time,
+        request: &Request,
+        _: Option<LearnedStart>,
+        _: &mut dyn KnowledgeParts,
+    ) -> Start {
+        let is_fatal = matches!(request.client.ip(), IpAddr::V4(of) if of.octets()[1] == 66);
+        assert!(!is_fatal, "a planted fault");
+        Start::default()
+    }
+
+    fn sample(&mut self, _: Time, _: &SessionSample, _: &mut dyn KnowledgeParts) -> Decision {
+        let is_fatal = self.at_next_sample.swap(false, Ordering::Relaxed);
+        assert!(!is_fatal, "a planted fault");
+        Decision::default()
+    }
+
+    fn sampling_interval(&self) -> Option<TimeSpan> {
+        Some(TimeSpan::from_milliseconds(20))
+    }
+}
+
+/// A relay with a policy that panics, and what makes it panic at the next sample.
+fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
+    let settings = Settings {
+        threads,
+        ..Settings::default()
+    };
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let listener = listener(&settings, to, SessionSettings::default());
+    let address = local_address(&listener);
+    let at_next_sample = Arc::new(AtomicBool::new(false));
+    let relay = Relay::start_with(&settings, vec![listener], |_| {
+        Box::new(Fatal {
+            at_next_sample: Arc::clone(&at_next_sample),
+        })
+    });
+    let bench = Bench {
+        relay: relay.unwrap(),
+        address,
+        server,
+    };
+    (bench, at_next_sample)
+}
+
+/// A client for which the policy panics connects, and is reset.
+fn plant(bench: &Bench, client: Ipv4Addr) {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let own = SocketAddr::from((client, 0));
+    socket.bind(&own.into()).unwrap();
+    socket.connect(&bench.address.into()).unwrap();
+    let mut client = bounded(TcpStream::from(socket));
+    assert!(client.read(&mut [0]).map_or(true, |count| count == 0));
+}
+
+fn carries(client: &mut TcpStream, server: &mut TcpStream) -> bool {
+    let mut byte = [0];
+    client.write_all(b"b").is_ok() && server.read_exact(&mut byte).is_ok() && byte == *b"b"
+}
+
+#[test]
+fn the_thread_serves_new_connections() {
+    let (bench, _) = fatal_bench(1);
+    let (mut client, mut server) = bench.pair();
+    assert!(carries(&mut client, &mut server));
+    plant(&bench, FATAL);
+    let begin = Instant::now();
+    assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset));
+    assert_eq!(read_all(&mut server), (Vec::new(), Ending::Reset));
+    let (mut client, mut server) = bench.pair();
+    assert!(carries(&mut client, &mut server));
+    println!("a session {:?} after the panic", begin.elapsed());
+    let now = bench.statistics();
+    assert_eq!((now.panics, now.threads_running), (1, 1));
+    assert_eq!((now.sessions_active, now.sessions_reset), (1, 1));
+    drop((client, server));
+    bench.wait_for("all ended", |now| now.sessions_active == 0);
+    let memory = bench.relay.observer().memory();
+    assert_eq!((memory.used, memory.reserved), (0, 0), "{memory:?}");
+}
+
+#[test]
+fn the_same_client_is_not_split_for_the_same_server_again() {
+    let (bench, at_next_sample) = fatal_bench(1);
+    plant(&bench, FATAL);
+    for _ in 0..3 {
+        plant(&bench, FATAL);
+    }
+    let now = bench.statistics();
+    assert_eq!((now.panics, now.refused_suspects), (1, 3));
+    // The session whose sample panics is suspected too.
+    let (mut client, mut server) = bench.pair();
+    at_next_sample.store(true, Ordering::Relaxed);
+    let _ = carries(&mut client, &mut server);
+    bench.wait_for("a panic", |now| now.panics == 2);
+    let mut again = bounded(TcpStream::connect(bench.address).unwrap());
+    assert!(again.read(&mut [0]).map_or(true, |count| count == 0));
+    bench.wait_for("a refusal", |now| now.refused_suspects == 4);
+}
+
+#[test]
+fn sessions_of_other_threads_go_on() {
+    let (bench, at_next_sample) = fatal_bench(2);
+    let mut pairs: Vec<_> = (0..32).map(|_| bench.pair()).collect();
+    bench.wait_for("all are counted", |now| now.sessions_active == 32);
+    at_next_sample.store(true, Ordering::Relaxed);
+    // Samples follow data. The session with the panic may be any of them.
+    for (client, server) in &mut pairs {
+        let _ = carries(client, server);
+    }
+    bench.wait_for("a panic", |now| now.panics == 1);
+    let reset = bench.statistics().sessions_reset;
+    let alive = pairs
+        .iter_mut()
+        .filter_map(|(client, server)| carries(client, server).then_some(()))
+        .count();
+    assert!(
+        (1..32).contains(&reset),
+        "{reset} of 32 sessions were reset"
+    );
+    assert_eq!(alive as u64, 32 - reset);
+    assert_eq!(bench.statistics().threads_running, 2);
+}
+
+#[test]
+fn a_thread_that_panics_without_end_ends() {
+    let (bench, _) = fatal_bench(1);
+    for panics in 1..=10 {
+        plant(&bench, Ipv4Addr::new(127, 66, 0, panics));
+        bench.wait_for("the panic", |now| now.panics == u64::from(panics));
+        assert_eq!(bench.statistics().threads_running, 1);
+    }
+    plant(&bench, Ipv4Addr::new(127, 66, 0, 11));
+    bench.wait_for("the end", |now| now.threads_running == 0);
+}

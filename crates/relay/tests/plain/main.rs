@@ -1,0 +1,16 @@
+//! A relay on loopback between sockets of the tests.
+
+mod close;
+mod containment;
+mod leg_options;
+mod limits;
+mod negotiation;
+mod pacing;
+mod policy;
+mod pressure;
+mod random;
+mod shared_sockets;
+mod sources;
+#[path = "../support/mod.rs"]
+mod support;
+mod transfer;

@@ -1,0 +1,4 @@
+//! Reports of given records, and of texts that others wrote.
+
+mod sample;
+mod untrusted;

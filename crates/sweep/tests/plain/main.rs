@@ -1,0 +1,4 @@
+//! Sweeps as their callers use them.
+
+mod results;
+mod sweep;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
@@ -17,7 +17,7 @@ use midspan_testbed::program::{AS, Launch, Program};
 use midspan_testbed::testing::{exit_code, rules, stop_process};
 use midspan_testbed::{KernelTests, kernel_test, kernel_tests};
 use midspan_thin::{
-    PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
+    FlowStatus, PagesOptions, RunOptions, Settings, Status, Watcher, pages_main, run, worker_main,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -278,32 +278,56 @@ fn the_service_manager_is_notified() {
     assert!(thin.program.wait_for(LIMIT).unwrap().success());
 }
 
+/// Most downloads from one address. A busy machine pauses a download for longer than a round trip, and `ace` then
+/// estimates the window anew: such a download saves few ACKs.
+const DOWNLOADS: usize = 6;
+
 #[kernel_test]
 fn downloads() {
     for policy in ["fda:8", "ace", "pass"] {
         let network = Network::new();
         let thin = Thin::start(&network, policy);
-        let server = network.serve(2);
         for address in ["10.1.0.1", "fd01::1"] {
-            // What `ace` takes for a round trip without a queue must not include ACKs of the first
-            // download.
-            network.wait_until_drained();
-            finish(network.connect(address));
-        }
-        server.join().unwrap();
-        let status = thin.status_when("all decided", |status| {
-            status.acks_seen > 100 && status.acks_seen == status.acks_sent + status.acks_saved
-        });
-        let share = status.saved_share();
-        println!("{policy}: {share:.2} of {} ACKs saved", status.acks_seen);
-        assert_eq!((status.unreadable, status.untracked), (0, 0));
-        assert_eq!(status.busiest.len(), 2, "{status:?}");
-        for flow in &status.busiest {
-            let saved = flow.acks_saved * 10 > flow.acks_seen;
-            assert_eq!(saved, policy != "pass", "{flow:?}");
-            if policy == "ace" {
-                // `est_cwnd` may be 1 by now, since a pause resets it.
-                assert!(flow.rcv_rtt.is_some(), "{flow:?}");
+            for download in 1..=DOWNLOADS {
+                // What `ace` takes for a round trip without a queue must not include ACKs of the last
+                // download.
+                network.wait_until_drained();
+                let server = network.serve(1);
+                finish(network.connect(address));
+                server.join().unwrap();
+                let address: IpAddr = address.parse().unwrap();
+                let flows_of = |status: &Status| -> Vec<FlowStatus> {
+                    let flows = status.busiest.iter();
+                    flows
+                        .filter(|flow| flow.remote.ip() == address)
+                        .cloned()
+                        .collect()
+                };
+                let status = thin.status_when("all decided", |status| {
+                    let flows = flows_of(status);
+                    flows.len() == download
+                        && flows.iter().all(|flow| flow.acks_seen > 100)
+                        && status.acks_seen == status.acks_sent + status.acks_saved
+                });
+                let flows = flows_of(&status);
+                let share = status.saved_share();
+                println!("{policy}: {share:.2} of {} ACKs saved", status.acks_seen);
+                assert_eq!((status.unreadable, status.untracked), (0, 0));
+                if policy == "ace" {
+                    // `est_cwnd` may be 1 by now, since a pause resets it.
+                    assert!(
+                        flows.iter().all(|flow| flow.rcv_rtt.is_some()),
+                        "{status:?}"
+                    );
+                }
+                let has_saved = flows
+                    .iter()
+                    .any(|flow| flow.acks_saved * 10 > flow.acks_seen);
+                if policy == "pass" || has_saved {
+                    assert_eq!(has_saved, policy != "pass", "{status:?}");
+                    break;
+                }
+                assert!(policy == "ace" && download < DOWNLOADS, "{status:?}");
             }
         }
         thin.end(&network);

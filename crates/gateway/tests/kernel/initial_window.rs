@@ -10,16 +10,17 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::process::Stdio;
 use std::time::Instant;
 
+use crate::two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 use midspan_gateway::initial_window::{InitialWindowError, InitialWindows, ROUTE_LIMIT, Refreshed};
 use midspan_gateway::{PROTOCOL, leftovers};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::netlink::{Netlink, interface_index};
 use midspan_linux::routing::{self, Which};
 use midspan_linux::tcp;
+use midspan_testbed::kernel_test;
 use midspan_testbed::kernel_tests::Command;
 use midspan_testbed::network::Configure;
 use midspan_testbed::program::Launch;
-use midspan_testbed::kernel_test;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
     RouteAttribute, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
@@ -27,7 +28,6 @@ use rtnetlink::packet_route::route::{
 use rtnetlink::{RouteMessageBuilder, RouteNextHopBuilder};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use socket2::{Domain, Socket, Type};
-use crate::two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 
 fn windows() -> BTreeSet<u32> {
     [77, 200].into()

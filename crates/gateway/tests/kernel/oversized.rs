@@ -10,6 +10,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use crate::two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 use midspan_gateway::initial_window::{InitialWindows, MarkedRoute};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::nftables;
@@ -17,7 +18,6 @@ use midspan_linux::packet_socket::{PacketSocket, Sight};
 use midspan_linux::tcp::{self, Repair};
 use midspan_testbed::{kernel_test, skip, skip_part};
 use socket2::{Domain, Socket, Type};
-use crate::two_namespaces::{LIMIT, connect, listener, numbers, two_namespaces};
 
 /// Data of an oversized segment in three fragments of 1,500 bytes (Hasegawa §6.4).
 const THREE_FRAGMENTS: u16 = 4420;

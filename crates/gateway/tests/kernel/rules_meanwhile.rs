@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-
 use midspan_gateway::acknowledgement_queue::{AcknowledgementRules, LONGEST};
 use midspan_gateway::initial_window::MarkField;
 use midspan_gateway::interception::{

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use crate::common::{MIDSPAN, midspan};
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::kernel_test;
 use midspan_testbed::network::Node;
 use midspan_testbed::program::Launch;
 use midspan_testbed::testing::wait_until;
-use midspan_testbed::kernel_test;
 
 const CONFIGURATION: &str = r#"
 [[listener]]

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::common::{MIDSPAN, midspan};
+use crate::common::{self, MIDSPAN, midspan};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::network::Node;
 use midspan_testbed::program::{Launch, Program};

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use midspan_policy::SessionSettings;
 use midspan_relay::Relay;
+use midspan_testbed::kernel_test;
 use midspan_testbed::kernel_tests::Command;
 use midspan_testbed::program::{Launch, Program};
-use midspan_testbed::kernel_test;
 
 use crate::support::*;
 

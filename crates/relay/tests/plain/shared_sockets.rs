@@ -4,9 +4,9 @@
 
 use std::net::TcpStream;
 
+use crate::support::*;
 use midspan_policy::SessionSettings;
 use midspan_relay::{Relay, Settings};
-use crate::support::*;
 
 /// A relay whose threads share one socket.
 fn sharing(threads: usize) -> Bench {

@@ -208,7 +208,10 @@ impl KernelTests {
     fn of(&self, name: &str) -> &Self {
         let module = name.split_once("::").map(|(module, _)| module);
         let own = |&&(known, _): &&(&str, Self)| Some(known) == module;
-        self.modules.iter().find(own).map_or(self, |(_, tests)| tests)
+        self.modules
+            .iter()
+            .find(own)
+            .map_or(self, |(_, tests)| tests)
     }
 
     fn tests(&self) -> Vec<&'static KernelTest> {

@@ -82,7 +82,10 @@ fn a_second_try_is_listed_by_name() {
     );
     assert!(text.contains("planted failure of the first try"), "{text}");
     let listed = fs::read_to_string(&list).unwrap();
-    assert_eq!(listed, "midspan-testbed kernel_tests: planted::fails_at_first\n");
+    assert_eq!(
+        listed,
+        "midspan-testbed kernel_tests: planted::fails_at_first\n"
+    );
 }
 
 #[kernel_test]

@@ -8,8 +8,8 @@ use std::sync::mpsc::channel;
 
 use midspan_proxy::capture::{CaptureEnd, CaptureError, CaptureOptions, SNAP_LIMIT, capture};
 
-use crate::capture_file::CaptureFile;
 use super::support::*;
+use crate::capture_file::CaptureFile;
 
 const COUNT: usize = 30_000;
 

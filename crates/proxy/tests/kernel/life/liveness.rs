@@ -7,8 +7,8 @@ use std::time::Instant;
 use midspan_proxy::client;
 use midspan_proxy::command::LateThreadStatus;
 
-use crate::common::held_thread::HeldThread;
 use super::support::*;
+use crate::common::held_thread::HeldThread;
 
 fn proxy(watchdog_timeout: &str) -> Midspan {
     let text = format!(

@@ -10,8 +10,8 @@ use midspan_proxy::capture::{CaptureEnd, CaptureOptions, Captured, SNAP_LIMIT, c
 use midspan_proxy::client;
 use midspan_relay::observation::SessionReport;
 
-use crate::capture_file::CaptureFile;
 use super::support::*;
+use crate::capture_file::CaptureFile;
 
 const ADMIN: &str = "127.0.0.1:9464";
 const COUNT: usize = 60_000;

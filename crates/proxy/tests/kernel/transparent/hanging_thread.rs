@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::held_thread::HeldThread;
 use super::support::*;
+use crate::common::held_thread::HeldThread;
 
 /// A client whose SYN is lost repeats it after 1 s.
 const AT_ONCE: Duration = Duration::from_millis(900);

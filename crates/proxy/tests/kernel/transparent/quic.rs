@@ -10,8 +10,8 @@ use midspan_proxy::command::Request;
 use midspan_testbed::program::Launch;
 use rustix::process::{Signal, kill_process};
 
-use crate::common::{Control, metric};
 use super::support::*;
+use crate::common::{Control, metric};
 
 const HTTPS: u16 = 443;
 const ADMIN: &str = "[admin]\nlisten = \"127.0.0.1:9464\"\n";

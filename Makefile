@@ -126,11 +126,12 @@ soak: dependencies
 still: dependencies
 	MIDSPAN_BUSY=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test kernel -- busy --nocapture
 
+# Always the whole workspace: other choices give crates other features, with which they are checked again.
 lint: dependencies
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo clippy --package midspan --no-default-features --all-targets -- -D warnings
-	cargo clippy --package midspan-proxy --test monitoring --test page -- -D warnings
+	cargo clippy --workspace --no-default-features --all-targets -- -D warnings
+	cargo clippy --workspace --test monitoring --test page -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --quiet
 	scripts/check-tests --self-test
 	scripts/check-tests

@@ -1,4 +1,4 @@
-//! The formulas, beside the papers' numbers and in random cases.
+//! The formulas, compared with the papers' numbers and in random cases.
 
 mod common;
 mod degenerate;

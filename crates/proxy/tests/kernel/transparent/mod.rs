@@ -73,7 +73,7 @@ const COMMANDS: &[Command] = &[
     }),
 ];
 
-/// These tests, with what they need.
+/// These tests, with their needs.
 pub const TESTS: KernelTests = KernelTests::new()
     .commands(COMMANDS)
     .before_namespaces(full_table::stay_in_first_namespace)

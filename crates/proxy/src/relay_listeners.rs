@@ -94,6 +94,23 @@ impl RunningListeners {
         Ok(())
     }
 
+    /// Replaces a stuck thread of the relay, and the gate's part on it; returns the number of connections
+    /// that were reset.
+    ///
+    /// # Errors
+    /// The relay cannot continue.
+    pub fn replace_thread(&mut self, thread: usize) -> Result<usize, Error> {
+        let in_hand = self.gate.as_ref().and_then(|gate| gate.end_part(thread));
+        let count = self.relay.replace_thread(thread, in_hand)?;
+        if let Some(gate) = &mut self.gate {
+            let all = self.known.values().map(|known| &known.listener);
+            let listeners = GateListener::all(all, self.relay.offered());
+            (gate.replace_part(thread, listeners, &self.relay))
+                .map_err(Error::system("start a part of the gate"))?;
+        }
+        Ok(count)
+    }
+
     fn add(&mut self, new: Vec<OpenListener>) -> Result<(), Error> {
         let mut added = Vec::new();
         for open in new {

@@ -195,9 +195,12 @@ fn serve() -> Result<(), Error> {
         // A helper that does not read already has enough messages.
         message::try_send(&helper, &look.message)?;
         if let Some(thread) = look.stuck {
-            // Ending the threads would mean waiting for the stuck one.
-            std::mem::forget(listeners);
-            return Err(end_for(thread, watch.limit(), &helper));
+            if !watch.replace(thread, |number| listeners.replace_thread(number)) {
+                // Ending the threads would mean waiting for the stuck one.
+                std::mem::forget(listeners);
+                return Err(end_for(thread, watch.limit(), &helper));
+            }
+            kicks.forget_thread(thread);
         }
         keeper.send_new(&helper, listeners.relay.verdicts())?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
@@ -236,6 +239,13 @@ impl Kicks {
         // The gate first: the threads recognise connections that the gate releases meanwhile.
         let held = gate.map_or(0, |gate| gate.kick(target));
         self.0.push((number, relay.kick(target, held)));
+    }
+
+    /// A thread has been replaced, so it does not answer.
+    fn forget_thread(&mut self, thread: ThreadName) {
+        for (_, kick) in &mut self.0 {
+            kick.forget_thread(thread.0);
+        }
     }
 
     const fn are_under_way(&self) -> bool {
@@ -413,7 +423,7 @@ fn relay_settings(
 
 /// Lets the sessions end, until the time is over or the helper has ended.
 fn drain(
-    relay: Relay,
+    mut relay: Relay,
     helper: &OwnedFd,
     settings: &RelaySettings,
     gate: Option<Gate>,
@@ -435,8 +445,12 @@ fn drain(
             let look = watch.look(&relay, None);
             message::try_send(helper, &look.message)?;
             if let Some(thread) = look.stuck {
-                std::mem::forget(relay);
-                return Err(end_for(thread, watch.limit(), helper));
+                let replace = |number| relay.replace_thread(number, None).map_err(Error::from);
+                if !watch.replace(thread, replace) {
+                    std::mem::forget(relay);
+                    return Err(end_for(thread, watch.limit(), helper));
+                }
+                kicks.forget_thread(thread);
             }
         }
         if is_readable(helper, DRAIN_INTERVAL)? {

@@ -7,11 +7,12 @@ use midspan_relay::Relay;
 use midspan_units::TimeSpan;
 use tracing::{error, warn};
 
+use crate::Error;
 use crate::control::FromRelay;
 use crate::gate::Gate;
 use crate::health::Health;
 use crate::late::{LateThread, ThreadName};
-use midspan_service::liveness::Watch;
+use midspan_service::liveness::{Replacements, Watch};
 
 /// How often the threads are checked.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
@@ -27,6 +28,7 @@ pub(crate) struct ThreadWatch {
     woken_at: Option<Instant>,
     /// Threads that are already in the log.
     known: Vec<ThreadName>,
+    replacements: Replacements,
     health: Health,
 }
 
@@ -34,7 +36,7 @@ pub(crate) struct ThreadWatch {
 pub(crate) struct Look {
     /// The message for the helper.
     pub message: FromRelay,
-    /// A thread that will not continue.
+    /// A thread that will not continue, so it has to be [replaced](ThreadWatch::replace).
     pub stuck: Option<ThreadName>,
 }
 
@@ -49,6 +51,7 @@ impl ThreadWatch {
             gate_turns: 0,
             woken_at: None,
             known: Vec::new(),
+            replacements: Replacements::default(),
             health,
         }
     }
@@ -64,6 +67,41 @@ impl ThreadWatch {
         for watch in &mut self.threads {
             watch.set_limit(limit.into());
         }
+    }
+
+    /// Replaces a stuck thread by `replace`, which returns the number of connections that were reset.
+    /// Returns whether the relay continues; otherwise it has to end.
+    pub fn replace(
+        &mut self,
+        thread: ThreadName,
+        replace: impl FnOnce(usize) -> Result<usize, Error>,
+    ) -> bool {
+        let now = Instant::now();
+        if !self.replacements.may_replace(now) {
+            error!(
+                "thread {thread} is stuck, the third one in ten minutes: the relay ends; please \
+                 report it (midspan bugreport)"
+            );
+            return false;
+        }
+        match replace(thread.0) {
+            Ok(count) => {
+                error!(
+                    "a fault of Midspan: thread {thread} is stuck, and a new thread replaces it after \
+                     {:.1} ms; its {count} sessions have been reset; please report it (midspan \
+                     bugreport)",
+                    now.elapsed().as_secs_f64() * 1_000.0
+                );
+            }
+            Err(error) => {
+                error!("thread {thread} is stuck: the relay ends, because {error}");
+                return false;
+            }
+        }
+        if let Some(watch) = self.threads.get_mut(thread.0) {
+            *watch = Watch::of_woken(Instant::now(), LOOK_INTERVAL, self.limit.into());
+        }
+        true
     }
 
     /// Checks all threads.
@@ -88,7 +126,7 @@ impl ThreadWatch {
         let stuck = self.named().find(|(_, watch)| watch.must_end());
         let stuck = stuck.map(|(name, _)| name);
         self.health.set_late(late.clone());
-        self.log(&late, stuck);
+        self.log(&late);
         Look {
             message: FromRelay::Alive { gate_moves, late },
             stuck,
@@ -105,7 +143,7 @@ impl ThreadWatch {
         threads.map(|(number, watch)| (ThreadName(number), watch))
     }
 
-    fn log(&mut self, late: &[LateThread], stuck: Option<ThreadName>) {
+    fn log(&mut self, late: &[LateThread]) {
         for thread in late
             .iter()
             .filter(|late| !self.known.contains(&late.thread))
@@ -113,8 +151,5 @@ impl ThreadWatch {
             warn!("{thread}");
         }
         self.known = late.iter().map(|late| late.thread).collect();
-        if let Some(thread) = stuck {
-            error!("thread {thread} is stuck: the relay ends");
-        }
     }
 }

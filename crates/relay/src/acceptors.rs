@@ -1,9 +1,9 @@
 //! The acceptors of one thread: its listening sockets, with their settings and sessions.
 
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_policy::Request;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -110,9 +110,15 @@ impl Acceptors {
         }
     }
 
-    /// The connection that an acceptor is setting up; none of them does afterwards.
-    pub fn take_in_hand(&mut self) -> Option<Request> {
-        self.list.iter_mut().find_map(|it| it.in_hand.take())
+    /// The address at which a listener listens, if it is known.
+    pub fn address(&self, index: usize) -> Option<SocketAddr> {
+        self.list.get(index)?.listener.listen
+    }
+
+    /// Whether a fault may have happened in a [negotiation](Acceptor::is_suspect) of this client.
+    pub fn is_suspect(&self, index: usize, client: SocketAddr, now: Time) -> bool {
+        let acceptor = self.list.get(index);
+        acceptor.is_some_and(|acceptor| acceptor.is_suspect(client, now))
     }
 
     /// All sessions and negotiations have ended.

@@ -1,13 +1,13 @@
 //! A connection that is to become a session.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{FirstFlight, Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 
 use super::limits::Seat;
+use super::register::SharedSocket;
 
 /// A connection that will become a session, with all decisions that are made before its legs exist.
 ///
@@ -57,7 +57,7 @@ impl Arrival {
 #[derive(Debug)]
 pub struct NewClient {
     /// Its socket.
-    pub socket: OwnedFd,
+    pub socket: SharedSocket,
     /// Its address, which may be that of a proxy before this one.
     pub address: SocketAddr,
     /// Its place among the sessions.

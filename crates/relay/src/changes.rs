@@ -29,10 +29,11 @@ impl Relay {
         let (listener, sockets) = prepare(open, self.threads.len())?;
         let id = ListenerId(self.next_listener);
         self.next_listener += 1;
-        for (updates, socket) in self.updates.iter().zip(sockets) {
-            let acceptor = self.acceptor(id, Some(socket), &listener);
+        self.known.add(id, &listener, &sockets);
+        for (number, (thread, socket)) in self.threads.iter().zip(sockets).enumerate() {
+            let acceptor = self.acceptor(number, id, Some(socket), &listener);
             // If the thread has ended, its owner notices that.
-            let _ = updates.send(Update::Add(Box::new(acceptor)));
+            let _ = thread.updates.send(Update::Add(Box::new(acceptor)));
         }
         self.control.wake();
         Ok(id)
@@ -42,9 +43,10 @@ impl Relay {
     /// the old settings.
     pub fn change_listener(&mut self, id: ListenerId, listener: Listener) {
         let listener = Arc::new(listener);
-        for updates in &self.updates {
-            let acceptor = self.acceptor(id, None, &listener);
-            let _ = updates.send(Update::Change(Box::new(acceptor)));
+        self.known.change(id, &listener);
+        for (number, thread) in self.threads.iter().enumerate() {
+            let acceptor = self.acceptor(number, id, None, &listener);
+            let _ = thread.updates.send(Update::Change(Box::new(acceptor)));
         }
         self.control.wake();
     }
@@ -52,43 +54,46 @@ impl Relay {
     /// Stops accepting connections for a listener after this time; its sessions continue.
     pub fn retire_listener(&mut self, id: ListenerId, after: TimeSpan) {
         let at = self.clock.now() + after;
-        for updates in &self.updates {
-            let _ = updates.send(Update::Retire(id, at));
+        self.known.retire(id, at);
+        for thread in &self.threads {
+            let _ = thread.updates.send(Update::Retire(id, at));
         }
         self.control.wake();
     }
 
-    fn acceptor(
+    /// An acceptor of a listener for a thread.
+    pub(super) fn acceptor(
         &self,
+        thread: usize,
         id: ListenerId,
         socket: Option<ListeningSocket>,
         listener: &Arc<Listener>,
     ) -> Acceptor {
         let policy = midspan_policy::make(&listener.session, listener.handshake, self.offered);
-        let parts = self.shared.acceptor_parts(id, listener, policy);
+        let parts = self.shared.acceptor_parts(id, listener, policy, thread);
         Acceptor::new(socket, parts)
     }
 
     /// Resets sessions. `held` is the number of connections that the gate has already refused; it
     /// is added to the result.
     pub fn kick(&self, target: Target, held: u64) -> Kick {
-        let (sender, answers) = mpsc::channel();
-        let mut missing = 0;
-        for updates in &self.updates {
+        let mut answers = Vec::new();
+        for thread in &self.threads {
+            let (sender, answer) = mpsc::channel();
             // If the thread has ended, its owner notices that.
-            let sent = updates.send(Update::Kick(target, sender.clone()));
-            missing += usize::from(sent.is_ok());
+            let sent = thread.updates.send(Update::Kick(target, sender));
+            answers.push(sent.is_ok().then_some(answer));
         }
         self.control.wake();
-        Kick::new(answers, missing, held)
+        Kick::new(answers, held)
     }
 
     /// Adds a source of events to a thread, counted from 0, until the relay ends. Returns whether
     /// there is such a thread.
     #[must_use]
     pub fn add_source(&self, thread: usize, source: Box<dyn EventSource>) -> bool {
-        let updates = self.updates.get(thread);
-        let sent = updates.is_some_and(|updates| updates.send(Update::Source(source)).is_ok());
+        let thread = self.threads.get(thread);
+        let sent = thread.is_some_and(|it| it.updates.send(Update::Source(source)).is_ok());
         self.control.wake();
         sent
     }
@@ -97,13 +102,13 @@ impl Relay {
     #[must_use]
     pub fn wait_for_updates(&self, limit: Duration) -> bool {
         let (sender, reports) = mpsc::channel();
-        for updates in &self.updates {
-            let _ = updates.send(Update::Report(sender.clone()));
+        for thread in &self.threads {
+            let _ = thread.updates.send(Update::Report(sender.clone()));
         }
         drop(sender);
         self.control.wake();
         let end = Instant::now() + limit;
-        self.updates.iter().all(|_| {
+        self.threads.iter().all(|_| {
             let left = end.saturating_duration_since(Instant::now());
             reports.recv_timeout(left).is_ok()
         })

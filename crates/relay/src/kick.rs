@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_policy::Request;
 use midspan_units::{Time, TimeSpan};
@@ -85,37 +85,43 @@ impl Kicked {
 /// A command that the threads carry out.
 #[derive(Debug)]
 pub struct Kick {
-    answers: Receiver<Kicked>,
-    missing: usize,
+    /// Where the answer of each thread arrives, by its number, until it has answered.
+    answers: Vec<Option<Receiver<Kicked>>>,
     sum: Kicked,
 }
 
 impl Kick {
-    /// A command with `missing` answers to come, and `held` connections that the gate has reset.
-    pub(super) fn new(answers: Receiver<Kicked>, missing: usize, held: u64) -> Self {
+    /// A command with these answers to come, and `held` connections that the gate has reset.
+    pub(super) fn new(answers: Vec<Option<Receiver<Kicked>>>, held: u64) -> Self {
         let sum = Kicked {
             held,
             ..Kicked::default()
         };
-        Self {
-            answers,
-            missing,
-            sum,
+        Self { answers, sum }
+    }
+
+    /// The thread with this number has been replaced: it does not answer, and its sessions have been reset.
+    pub fn forget_thread(&mut self, thread: usize) {
+        if let Some(answer) = self.answers.get_mut(thread) {
+            *answer = None;
         }
     }
 
     /// The result, when all threads have answered; `None` if one has not answered yet.
     pub fn result(&mut self, wait: Duration) -> Option<Kicked> {
-        while self.missing > 0 {
-            match self.answers.recv_timeout(wait) {
-                Ok(kicked) => {
-                    self.sum.add(kicked);
-                    self.missing -= 1;
-                }
+        let end = Instant::now() + wait;
+        for place in &mut self.answers {
+            let Some(answer) = place else {
+                continue;
+            };
+            let left = end.saturating_duration_since(Instant::now());
+            match answer.recv_timeout(left) {
+                Ok(kicked) => self.sum.add(kicked),
                 Err(mpsc::RecvTimeoutError::Timeout) => return None,
                 // The thread has ended, and its sessions have ended with it.
-                Err(mpsc::RecvTimeoutError::Disconnected) => self.missing = 0,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {}
             }
+            *place = None;
         }
         Some(self.sum)
     }

@@ -42,7 +42,9 @@
 //! | `poll`, `table`, `timers`, `pipes` | a thread's epoll, table, deadlines and pipes | |
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
-//! | `suspects` | connections that may have caused a panic | |
+//! | `suspects` | connections that may have caused a fault | |
+//! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
+//! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
 //! | `scripted`, `failing_calls`, [`seeded_faults`] | for tests: a scripted kernel, failing calls, faults | |
 //!
@@ -140,6 +142,7 @@ mod exchange;
 pub mod failing_calls;
 pub mod kick;
 mod knowledge;
+mod known_listeners;
 pub mod leg_options;
 mod legs;
 mod lifecycle;
@@ -155,8 +158,10 @@ mod openings;
 mod pipes;
 mod poll;
 pub mod profile;
+mod register;
 pub mod remembered;
 mod rounds;
+mod running;
 mod sample;
 #[cfg(test)]
 mod scripted;
@@ -194,23 +199,20 @@ pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::mpsc::{self, Sender};
-use std::thread::JoinHandle;
 
-use midspan_policy::{Offered, Policy, SamplingPace};
+use midspan_policy::{Offered, Policy};
 use midspan_units::Time;
 
 use control::{Command, Control};
 use destination::Finder;
+use known_listeners::KnownListeners;
 use negotiation::{Names, Tries};
-use observation::{Mailbox, Observer, Registry};
+use observation::{Observer, Registry, Roster};
 use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
-use sessions::Observation;
+use running::{RunningThread, ThreadSettings};
 use sharing::ListeningSocket;
-use statistics::Counters;
-use thread::{RelayThread, ThreadParts, Update};
 
 /// Descriptors of a relay in addition to those of sessions: listening sockets, epoll and others.
 const OTHER_DESCRIPTORS: u64 = 128;
@@ -228,7 +230,7 @@ struct Shared {
     verdicts: Remembered,
     /// What sessions have left for later ones.
     knowledge: SharedKnowledge,
-    /// Connections that may have caused a panic.
+    /// Connections that may have caused a fault.
     suspects: SharedSuspects,
 }
 
@@ -238,6 +240,7 @@ impl Shared {
         id: ListenerId,
         listener: &Arc<Listener>,
         policy: Box<dyn Policy + Send>,
+        thread: usize,
     ) -> AcceptorParts {
         let is_called = !listener.is_transparent();
         let limits = listener.limits.sessions;
@@ -245,7 +248,7 @@ impl Shared {
             id,
             finder: Finder::new(&listener.to, &self.openings),
             policy,
-            counters: self.registry.counters(&listener.name),
+            counters: self.registry.counters(thread, &listener.name),
             places: (self.limits).set_listener(&listener.name, limits, is_called),
             verdicts: self.verdicts.clone(),
             knowledge: self.knowledge.clone(),
@@ -280,13 +283,14 @@ fn prepare(
 #[derive(Debug)]
 pub struct Relay {
     control: Arc<Control>,
-    counters: Vec<Arc<Counters>>,
-    mailboxes: Vec<Arc<Mailbox>>,
+    settings: ThreadSettings,
     shared: Shared,
-    threads: Vec<JoinHandle<()>>,
+    threads: Vec<RunningThread>,
+    /// The threads for observers.
+    roster: Arc<Roster>,
     /// The number of each thread's sessions.
     loads: Loads,
-    updates: Vec<Sender<Update>>,
+    known: KnownListeners,
     next_listener: u64,
     clock: Clock,
     offered: Offered,
@@ -339,11 +343,13 @@ impl Relay {
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
         let count = listeners.len() as u64;
+        let mut known = KnownListeners::default();
         for (id, open) in (0..).map(ListenerId).zip(listeners) {
             let (listener, sockets) = prepare(open, settings.threads)?;
-            for (acceptors, socket) in acceptors.iter_mut().zip(sockets) {
+            known.add(id, &listener, &sockets);
+            for (thread, (acceptors, socket)) in acceptors.iter_mut().zip(sockets).enumerate() {
                 let policy = policy(&listener);
-                let parts = shared.acceptor_parts(id, &listener, policy);
+                let parts = shared.acceptor_parts(id, &listener, policy, thread);
                 acceptors.push(Acceptor::new(Some(socket), parts));
             }
         }
@@ -352,70 +358,25 @@ impl Relay {
         let clock = Clock::start();
         let control = Arc::new(control);
         let mut relay = Self {
-            names: Arc::new(Names::new(settings.threads, Arc::clone(&control))),
+            names: Arc::new(Names::new(Arc::clone(&control))),
             tries: Arc::default(),
             control,
-            counters: Vec::new(),
-            mailboxes: Vec::new(),
+            settings: ThreadSettings::from(settings),
             shared,
             threads: Vec::new(),
+            roster: Arc::default(),
             loads: Loads::of(settings.threads),
-            updates: Vec::new(),
+            known,
             next_listener: count,
             clock,
             offered: settings.offered,
         };
         for (number, acceptors) in acceptors.into_iter().enumerate() {
-            relay.start_thread(number, acceptors, settings)?;
+            let started = relay.start_thread(number, acceptors)?;
+            relay.roster.add(started.counters, started.mailbox);
+            relay.threads.push(started.thread);
         }
         Ok(relay)
-    }
-
-    fn start_thread(
-        &mut self,
-        number: usize,
-        acceptors: Vec<Acceptor>,
-        settings: &Settings,
-    ) -> Result<(), Error> {
-        let mailbox = Arc::<Mailbox>::default();
-        self.mailboxes.push(Arc::clone(&mailbox));
-        let (sender, updates) = mpsc::channel();
-        let parts = ThreadParts {
-            number,
-            control: Arc::clone(&self.control),
-            updates,
-            clock: self.clock,
-            limits: Arc::clone(&self.shared.limits),
-            names: Arc::clone(&self.names),
-            tries: Arc::clone(&self.tries),
-            pipes: Pipes::new(settings.pipes_per_thread(), settings.real_pipe_size()),
-            observation: Observation {
-                registry: Arc::clone(&self.shared.registry),
-                mailbox,
-                sampling_interval: settings.sampling_interval,
-            },
-            loads: self.loads.clone(),
-            sampling_pace: SamplingPace::new(settings.threads),
-            reset_timeout: settings.reset_timeout,
-            suspects: self.shared.suspects.clone(),
-        };
-        let thread = RelayThread::new(acceptors, parts).map_err(Error::kernel("set up epoll"))?;
-        self.updates.push(sender);
-        let counters = thread.counters();
-        counters.threads_running.set(1);
-        self.counters.push(Arc::clone(&counters));
-        let thread = std::thread::Builder::new()
-            .name(format!("relay {number}"))
-            .spawn(move || {
-                let running = Running(counters);
-                if let Err(error) = thread.run() {
-                    tracing::error!("relay thread {number} ends, its sessions are reset: {error}");
-                }
-                drop(running);
-            })
-            .map_err(Error::kernel("start a thread"))?;
-        self.threads.push(thread);
-        Ok(())
     }
 
     /// Sets the resolver for [`Destination::Negotiated`], at the other end of this socket.
@@ -448,17 +409,13 @@ impl Relay {
     /// The counters of all threads together.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut sum = Statistics::default();
-        for counters in &self.counters {
-            counters.add_to(&mut sum);
-        }
-        sum
+        self.roster.statistics()
     }
 
     /// How many turns each thread has made.
     #[must_use]
     pub fn turns(&self) -> Vec<u64> {
-        self.counters.iter().map(|all| all.turns.get()).collect()
+        self.roster.turns()
     }
 
     /// Makes each thread begin a turn.
@@ -485,7 +442,7 @@ impl Relay {
         Arc::clone(&self.shared.limits)
     }
 
-    /// Connections that may have caused a panic of a thread.
+    /// Connections that may have caused a panic of a thread, or for which a thread was stuck.
     #[must_use]
     pub fn suspects(&self) -> SharedSuspects {
         self.shared.suspects.clone()
@@ -505,12 +462,9 @@ impl Relay {
     /// An observer of the relay, for other threads.
     #[must_use]
     pub fn observer(&self) -> Observer {
-        let threads = self.counters.iter().zip(&self.mailboxes);
         Observer {
             control: Arc::clone(&self.control),
-            threads: threads
-                .map(|(counters, mailbox)| (Arc::clone(counters), Arc::clone(mailbox)))
-                .collect(),
+            threads: Arc::clone(&self.roster),
             registry: Arc::clone(&self.shared.registry),
             limits: Arc::clone(&self.shared.limits),
             knowledge: self.shared.knowledge.clone(),
@@ -533,19 +487,7 @@ impl Relay {
 impl Drop for Relay {
     fn drop(&mut self) {
         self.control.give(Command::Stop);
-        for thread in self.threads.drain(..) {
-            // A panic was reported when it happened; its sessions have been reset.
-            let _ = thread.join();
-        }
-    }
-}
-
-/// Counts a thread as running until this is dropped, by a panic too.
-struct Running(Arc<Counters>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.threads_running.set(0);
+        self.threads.drain(..).for_each(RunningThread::join);
     }
 }
 

@@ -13,7 +13,8 @@ use midspan_policy::memory_share::{Bounding, OPENING};
 use midspan_units::{Time, TimeSpan};
 
 use super::acceptors::Acceptors;
-use super::limits::{Budget, Limits};
+use super::limits::Limits;
+use super::register::Register;
 use super::rounds::Rounds;
 use super::session::Session;
 use super::statistics::Counters;
@@ -40,11 +41,10 @@ const SESSIONS_AT_ONCE: usize = 512;
 #[derive(Debug)]
 pub struct Measuring {
     limits: Arc<Limits>,
+    /// Has the account of the thread.
+    register: Arc<Register>,
     counters: Arc<Counters>,
     rounds: Rounds,
-    sums: Sums,
-    /// Sessions in the account.
-    sessions: usize,
     /// When the last sweep began, and whether the present pass is one.
     swept_at: Time,
     is_sweep: bool,
@@ -52,22 +52,14 @@ pub struct Measuring {
     still_limit: u64,
 }
 
-/// Sums over all sessions of the thread, in KiB.
-#[derive(Debug, Default)]
-struct Sums {
-    measured: u64,
-    reserved: u64,
-}
-
 impl Measuring {
     /// A state without sessions.
-    pub fn new(limits: Arc<Limits>, counters: Arc<Counters>) -> Self {
+    pub fn new(register: Arc<Register>, counters: Arc<Counters>) -> Self {
         Self {
-            limits,
+            limits: Arc::clone(register.limits()),
+            register,
             counters,
             rounds: Rounds::default(),
-            sums: Sums::default(),
-            sessions: 0,
             swept_at: Time::ZERO,
             is_sweep: false,
             still_limit: 0,
@@ -80,11 +72,9 @@ impl Measuring {
     }
 
     /// Begins to account for a new session.
-    pub fn begin(&mut self, session: &mut Session) {
-        let budget = &self.limits.budget;
-        budget.begin_session();
-        self.sessions += 1;
-        note(session, &mut self.sums, budget, (0, OPENING));
+    pub fn begin(&self, session: &mut Session) {
+        self.register.begin_session();
+        note(session, &self.register, (0, OPENING));
     }
 
     /// Both legs of a session are connected, and it has read nothing. While memory is not short,
@@ -101,7 +91,7 @@ impl Measuring {
             && now < until
             && !budget.is_short()
         {
-            note(session, &mut self.sums, budget, (0, reserved));
+            note(session, &self.register, (0, reserved));
             session.upkeep.is_still = true;
             return;
         }
@@ -135,7 +125,7 @@ impl Measuring {
             let reserved = one.reservation() + other.reservation();
             (one.held + other.held, reserved)
         };
-        note(session, &mut self.sums, budget, sums(&memory));
+        note(session, &self.register, sums(&memory));
         let Some(acceptor) = acceptors.get_mut(usize::from(session.listener)) else {
             return;
         };
@@ -159,7 +149,7 @@ impl Measuring {
                 .directions_bounded
                 .add(u64::from(bounding != Bounding::Free));
             memory = session.memory();
-            note(session, &mut self.sums, budget, sums(&memory));
+            note(session, &self.register, sums(&memory));
         }
         session.upkeep.is_settled = true;
         session.upkeep.is_still = memory.iter().all(|direction| !direction.is_active);
@@ -234,22 +224,14 @@ impl Measuring {
     }
 
     /// Removes a session that ends from the account.
-    pub fn forget(&mut self, session: &mut Session) {
-        let budget = &self.limits.budget;
-        note(session, &mut self.sums, budget, (0, 0));
-        budget.end_session();
-        self.sessions = self.sessions.saturating_sub(1);
+    pub fn forget(&self, session: &mut Session) {
+        note(session, &self.register, (0, 0));
+        self.register.end_session();
     }
 
     /// All sessions end: removes them from the account.
-    pub fn forget_all(&mut self) {
-        let budget = &self.limits.budget;
-        budget.change_use(self.sums.measured * 1024, 0);
-        budget.change_reserved(self.sums.reserved * 1024, 0);
-        for _ in 0..std::mem::take(&mut self.sessions) {
-            budget.end_session();
-        }
-        self.sums = Sums::default();
+    pub fn forget_all(&self) {
+        self.register.forget_memory();
     }
 }
 
@@ -262,19 +244,11 @@ fn unsettle(sessions: &mut Table<Session>) {
 }
 
 /// Replaces a session's used and reserved bytes.
-fn note(session: &mut Session, all: &mut Sums, budget: &Budget, (used, reserved): (u64, u64)) {
+fn note(session: &mut Session, register: &Register, (used, reserved): (u64, u64)) {
     let kibibytes = |bytes: u64| u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX);
     let upkeep = &mut session.upkeep;
-    let used = replace(&mut upkeep.measured, kibibytes(used), &mut all.measured);
-    budget.change_use(used.0 * 1024, used.1 * 1024);
-    let reserved = replace(&mut upkeep.reserved, kibibytes(reserved), &mut all.reserved);
-    budget.change_reserved(reserved.0 * 1024, reserved.1 * 1024);
-}
-
-/// Replaces a number, also in a sum; returns the old and the new bytes.
-fn replace(place: &mut u32, new: u32, sum: &mut u64) -> (u64, u64) {
-    let old = u64::from(std::mem::replace(place, new));
-    let new = u64::from(new);
-    *sum = *sum + new - old;
-    (old, new)
+    let replace = |place: &mut u32, new: u32| [std::mem::replace(place, new), new];
+    let used = replace(&mut upkeep.measured, kibibytes(used));
+    let reserved = replace(&mut upkeep.reserved, kibibytes(reserved));
+    register.change_memory(used, reserved);
 }

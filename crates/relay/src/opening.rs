@@ -24,6 +24,7 @@ use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
+use super::register::{Register, SharedSocket};
 use super::remembered::Remembered;
 use super::session::{Buffers, Session};
 use super::settings::Error;
@@ -42,7 +43,7 @@ pub struct Acceptor {
     /// The listener.
     pub listener: Arc<Listener>,
     /// The listening socket, while accepting.
-    pub socket: Option<OwnedFd>,
+    pub socket: Option<SharedSocket>,
     /// The threads that accept from the same socket, if there are several.
     pub sharing: Option<Range<usize>>,
     /// The socket is not watched, because the other threads have fewer sessions.
@@ -53,8 +54,6 @@ pub struct Acceptor {
     pub knowledge: SharedKnowledge,
     /// Connections that may have caused a panic.
     pub suspects: SharedSuspects,
-    /// The connection that is being set up.
-    pub in_hand: Option<Request>,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
     /// Its sessions' buffers while memory is not short.
@@ -177,7 +176,6 @@ impl Acceptor {
             policy,
             knowledge,
             suspects,
-            in_hand: None,
             counters,
             buffers: Buffers::from(&listener.session),
             places,
@@ -218,7 +216,8 @@ impl Acceptor {
     }
 
     /// Accepts one waiting connection and connects to its server.
-    pub fn open(&mut self, now: Time, limits: &Limits) -> Acceptance {
+    pub fn open(&mut self, now: Time, register: &Register) -> Acceptance {
+        let limits = register.limits();
         let (client, address, class) = match self.accept() {
             Ok(accepted) => accepted,
             Err(error) => return not_accepted(error),
@@ -241,7 +240,7 @@ impl Acceptor {
                         .set_up_leg(&client, &LegStart::default(), class);
                     self.note(class);
                     let client = NewClient {
-                        socket: client,
+                        socket: Arc::new(client),
                         address,
                         seat,
                     };
@@ -287,9 +286,9 @@ impl Acceptor {
                 } => arrival.connect_timeout = connect_timeout,
             }
         }
-        self.in_hand = Some(arrival.request);
+        register.put_opening_in_hand(Some(arrival.request));
         let acceptance = self.connect((client, class), arrival, source, now, limits);
-        self.in_hand = None;
+        register.put_opening_in_hand(None);
         acceptance
     }
 
@@ -438,6 +437,13 @@ impl Acceptor {
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether a fault may have happened in a negotiation of this client with this listener, before the
+    /// client had named a server.
+    pub fn is_suspect(&self, client: SocketAddr, now: Time) -> bool {
+        let server = self.listener.listen;
+        server.is_some_and(|server| self.suspects.includes(now, &Request { client, server }))
     }
 
     /// By which nodes of the overlay a session goes.

@@ -20,6 +20,7 @@ mod sockets;
 mod upkeep;
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Weak};
 
 use midspan_explicit::http::Side as Message;
 use midspan_policy::Leg;
@@ -32,6 +33,7 @@ use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
 use super::narrow::NarrowLeg;
 use super::observation::{Ending, Record};
+use super::register::{Entry, Register, Registration, SharedSocket};
 use super::statistics::Counters;
 use super::system;
 use super::transfer::{Moved, Shared, Side, Transfer};
@@ -88,6 +90,8 @@ pub struct Session {
     framed: Option<Box<Framed>>,
     /// Its place, which is free again when the session ends.
     seat: Option<Seat>,
+    /// Its entry in the register of its thread, once the thread has it.
+    registration: Option<Registration>,
 }
 
 /// The result of a session's turn.
@@ -106,7 +110,7 @@ pub struct Turn {
 impl Session {
     /// A session with an accepted client, and a server to which the leg is connecting.
     pub fn new(
-        [client, server]: [OwnedFd; 2],
+        [client, server]: [SharedSocket; 2],
         listener: u16,
         record: Record,
         seat: Option<Seat>,
@@ -132,6 +136,7 @@ impl Session {
             narrow: None,
             framed: None,
             seat,
+            registration: None,
         }
     }
 
@@ -142,7 +147,7 @@ impl Session {
     }
 
     /// The server leg's socket, if it does not have keep-alive yet; returned once.
-    pub const fn server_to_keep_alive(&mut self) -> Option<&OwnedFd> {
+    pub fn server_to_keep_alive(&mut self) -> Option<&OwnedFd> {
         let is_kept_alive = std::mem::replace(&mut self.to_server.is_kept_alive, true);
         match is_kept_alive {
             true => None,
@@ -301,6 +306,23 @@ impl Session {
         self.to_server.direction.has_ended() != self.to_client.direction.has_ended()
     }
 
+    /// Adds the session to the register of its thread.
+    pub fn register(&mut self, register: &Arc<Register>) {
+        let Sockets { client, server } = &self.sockets;
+        self.registration = Some(register.add(Entry {
+            request: Some(self.record.request()),
+            client: Arc::downgrade(client),
+            servers: vec![Arc::downgrade(server)],
+            place: self.seat.as_ref().map(Seat::place).unwrap_or_default(),
+            memory: Weak::new(),
+        }));
+    }
+
+    /// Its entry in the register.
+    pub const fn registration(&self) -> Option<&Registration> {
+        self.registration.as_ref()
+    }
+
     /// The session's place.
     pub const fn seat(&self) -> Option<&Seat> {
         self.seat.as_ref()
@@ -443,7 +465,7 @@ mod tests {
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 408, "{size} bytes");
+        assert!(size <= 416, "{size} bytes");
         // The part for observers, as in docs/observability.md.
         assert_eq!(size_of::<Record>(), 192);
     }

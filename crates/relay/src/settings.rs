@@ -104,6 +104,14 @@ pub enum Error {
         /// Threads of the relay.
         threads: usize,
     },
+    /// A stuck thread cannot be replaced.
+    #[error(
+        "relay thread {thread} cannot be replaced: it is stuck where its connections are listed"
+    )]
+    NotReplaceable {
+        /// Its number, from 0.
+        thread: usize,
+    },
     /// The kernel refused a call.
     #[error("cannot {action}: {source}")]
     Kernel {

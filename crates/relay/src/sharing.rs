@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use midspan_policy::accept_share;
 
+use super::register::SharedSocket;
+
 /// The number of sessions of each thread. Each thread writes its own and reads the others.
 #[derive(Debug, Clone)]
 pub struct Loads(Arc<[Load]>);
@@ -124,10 +126,10 @@ impl Loads {
 }
 
 /// A thread's descriptor of a listening socket.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct ListeningSocket {
     /// The descriptor.
-    pub socket: OwnedFd,
+    pub socket: SharedSocket,
     /// The threads that accept from the same socket, if there are several.
     pub sharing: Option<Range<usize>>,
 }
@@ -140,7 +142,7 @@ pub struct ListeningSocket {
 pub fn deal(sockets: Vec<OwnedFd>, threads: usize) -> rustix::io::Result<Vec<ListeningSocket>> {
     if sockets.len() == threads {
         let own = |socket| ListeningSocket {
-            socket,
+            socket: Arc::new(socket),
             sharing: None,
         };
         return Ok(sockets.into_iter().map(own).collect());
@@ -152,7 +154,7 @@ pub fn deal(sockets: Vec<OwnedFd>, threads: usize) -> rustix::io::Result<Vec<Lis
             let group = group(thread);
             let sharing = first_of(group)..first_of(group + 1);
             Ok(ListeningSocket {
-                socket: rustix::io::fcntl_dupfd_cloexec(&sockets[group], 0)?,
+                socket: Arc::new(rustix::io::fcntl_dupfd_cloexec(&sockets[group], 0)?),
                 sharing: (sharing.len() > 1).then_some(sharing),
             })
         })

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use midspan_policy::Request;
 use midspan_units::Time;
 
 use super::acceptors::Acceptors;
@@ -45,6 +46,11 @@ pub trait EventSource: Send {
     /// already.
     fn handle_socket(&mut self, number: u64, host: &mut SourceHost<'_>) {
         let _ = (number, host);
+    }
+
+    /// The connection that the source was handling when a call of it panicked.
+    fn in_hand(&self) -> Option<Request> {
+        None
     }
 
     /// Whether the thread may drop the source; read after each call.

@@ -26,6 +26,13 @@ macro_rules! statistics {
                 $(sum.$name = sum.$name.wrapping_add(self.$name.get());)+
             }
         }
+
+        impl Statistics {
+            /// Adds other numbers.
+            pub(super) const fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)+
+            }
+        }
     };
 }
 
@@ -36,6 +43,8 @@ statistics! {
     turns,
     /// How often a thread reset its sessions after a fault of the program, and continued.
     panics,
+    /// Threads that were stuck, and were replaced.
+    threads_replaced,
     /// Connections accepted and not refused by the policy.
     sessions_opened,
     /// Sessions that exist now.
@@ -48,7 +57,7 @@ statistics! {
     sessions_unconnected,
     /// Connections that the policy refused.
     refused_by_policy,
-    /// Connections that were refused because such a connection may have caused a panic.
+    /// Connections that were refused because such a connection may have caused a fault.
     refused_suspects,
     /// Connections shed because the limit of sessions was reached.
     shed_sessions,
@@ -126,6 +135,17 @@ statistics! {
 }
 
 impl Statistics {
+    /// The numbers of a thread that was replaced: its sessions have been reset, and it has nothing any more.
+    pub(super) const fn without_thread(mut self) -> Self {
+        self.sessions_reset = self.sessions_reset.wrapping_add(self.sessions_active);
+        self.sessions_active = 0;
+        self.negotiations_active = 0;
+        self.pipes = 0;
+        self.pipes_in_use = 0;
+        self.threads_running = 0;
+        self
+    }
+
     /// Connections that ended before a session began, because they were refused.
     #[must_use]
     pub const fn refusals(&self) -> u64 {

@@ -1,13 +1,13 @@
-//! The [suspects](midspan_policy::suspects) of all threads.
+//! The [suspects](midspan_policy::suspects) of all threads: of panics, and of threads that were stuck.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use midspan_policy::Request;
 use midspan_policy::suspects::Suspects;
-use midspan_units::{Time, TimeSpan};
+use midspan_units::Time;
 
-/// Pairs of a client's host and a server whose sessions may have caused a panic, for all threads.
+/// Pairs of a client's host and a server whose connections may have caused a fault, for all threads.
 #[derive(Debug, Clone, Default)]
 pub struct SharedSuspects(Arc<Inner>);
 
@@ -19,12 +19,17 @@ struct Inner {
 }
 
 impl SharedSuspects {
-    /// A thread has panicked while it handled this connection; returns for how long the pair's new
-    /// connections are not split.
-    pub fn note(&self, now: Time, request: &Request) -> TimeSpan {
+    /// A thread has panicked, or is stuck, while it handled this connection: the pair's new connections are
+    /// not split for a while.
+    pub fn note(&self, now: Time, request: &Request) {
         let time = self.lock().note(now, request);
         self.0.has_any.store(true, Ordering::Release);
-        time
+        tracing::warn!(
+            "new connections from {} to {} are not split for {time}: a thread has failed while it handled \
+             such a connection",
+            request.client.ip(),
+            request.server
+        );
     }
 
     /// Whether a new connection is not to be split.

@@ -209,6 +209,11 @@ pub fn end_writing(socket: impl AsFd) -> Result<()> {
     rustix::net::shutdown(socket, Shutdown::Write)
 }
 
+/// Resets a connection at once, although its owner keeps the socket open (`connect(2)` to no address).
+pub fn reset(socket: impl AsFd) -> Result<()> {
+    rustix::net::connect_unspec(socket)
+}
+
 /// The error of a socket; the kernel returns it once.
 pub fn socket_error(socket: impl AsFd) -> Result<Result<()>> {
     scripted!(socket_error(number(&socket)));

@@ -123,6 +123,11 @@ impl<T> Table<T> {
         place.content.take()
     }
 
+    /// All values, without their keys.
+    pub fn into_values(self) -> impl Iterator<Item = T> {
+        self.places.into_iter().filter_map(|place| place.content)
+    }
+
     /// Removes all values.
     pub fn clear(&mut self) {
         for place in 0..self.places.len() {

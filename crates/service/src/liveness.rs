@@ -10,6 +10,7 @@
 //!
 //! Pure: the caller passes the time.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Without a sign of life for this long, new traffic passes the process, which sends several signs of
@@ -30,6 +31,30 @@ pub enum Absence {
     Restarts,
     /// It grows by one pause: for decisions that cost little and must not wait for a busy watcher.
     Pauses,
+}
+
+/// In this time, at most [`MOST_REPLACEMENTS`] threads are replaced.
+const REPLACEMENT_TIME: Duration = Duration::from_secs(600);
+/// A fault that recurs more often lies not in single connections.
+const MOST_REPLACEMENTS: usize = 2;
+
+/// Whether a stuck thread is replaced, or its process ends.
+#[derive(Debug, Clone, Default)]
+pub struct Replacements(VecDeque<Instant>);
+
+impl Replacements {
+    /// A thread is stuck; returns whether to replace it. The third one in ten minutes is not replaced.
+    pub fn may_replace(&mut self, now: Instant) -> bool {
+        let is_old = |then: &Instant| now.saturating_duration_since(*then) >= REPLACEMENT_TIME;
+        while self.0.front().is_some_and(is_old) {
+            self.0.pop_front();
+        }
+        let may = self.0.len() < MOST_REPLACEMENTS;
+        if may {
+            self.0.push_back(now);
+        }
+        may
+    }
 }
 
 /// Watches over one thread or process.
@@ -184,6 +209,22 @@ mod tests {
         scene.look_after(PAUSE);
         assert!(!scene.watch.is_stuck() && !scene.watch.must_end());
         assert_eq!(scene.watch.still(), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_third_stuck_thread_in_ten_minutes_is_not_replaced() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut replacements = Replacements::default();
+        assert!(replacements.may_replace(at(0)) && replacements.may_replace(at(300)));
+        assert!(!replacements.may_replace(at(599)));
+        assert!(replacements.may_replace(at(600)));
+        assert!(!replacements.may_replace(at(899)));
+        assert!(replacements.may_replace(at(900)));
+        // One each five minutes has no end.
+        let mut replacements = Replacements::default();
+        assert!((0..1000).all(|number| replacements.may_replace(at(300 * number))));
+        assert!(replacements.0.len() <= MOST_REPLACEMENTS);
     }
 
     #[test]

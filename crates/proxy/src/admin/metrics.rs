@@ -135,8 +135,11 @@ metrics! {
     /// How often a thread of the relay reset its sessions after a fault of Midspan (a panic), and continued.
     Counter "thread_panics" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.panics));
+    /// Threads of the relay that were stuck, and were replaced: their sessions were reset.
+    Counter "threads_replaced" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.threads_replaced));
     /// Threads of the relay without a loop iteration for a second although they were woken, by
-    /// state: late, or stuck (for interception.watchdog_timeout; the relay ends).
+    /// state: late, or stuck (for interception.watchdog_timeout; then the thread is replaced).
     Gauge "threads_late" ("state") = |now, sink| {
         let count = |is_stuck| {
             let late = now.known.late.iter();
@@ -294,7 +297,7 @@ metrics! {
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
     /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
-    /// a connection may have caused one); overload; of listeners that negotiate malformed,
+    /// a connection may have caused one, or a stuck thread); overload; of listeners that negotiate malformed,
     /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
     /// address); of overlay hops looping, forged, unroutable; of transparent listeners
     /// server_refused, server_unanswered.

@@ -31,7 +31,9 @@ pub(super) struct Held {
     pub arrival: Arrival,
     /// The server leg, which is connecting.
     pub server: OwnedFd,
-    /// The thread that watches the server leg.
+    /// The number of the thread that watches the server leg.
+    pub thread: usize,
+    /// By which this thread watches it.
     pub sockets: Option<SourceSockets>,
     /// When Midspan gives the server up.
     pub deadline: Option<Instant>,
@@ -63,6 +65,15 @@ impl HeldSyns {
     pub fn of(&mut self, connection: Request) -> Option<(u64, &mut Held)> {
         let token = *self.tokens.get(&connection)?;
         Some((token, self.held.get_mut(&token)?))
+    }
+
+    /// The SYNs whose server legs this thread watches, with their tokens.
+    pub fn of_thread(&mut self, thread: usize) -> impl Iterator<Item = (u64, &mut Held)> {
+        let of_thread = self
+            .held
+            .iter_mut()
+            .filter(move |(_, held)| held.thread == thread);
+        of_thread.map(|(token, held)| (*token, held))
     }
 
     /// Removes and returns a SYN.

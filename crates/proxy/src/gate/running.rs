@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::packet_queue::PacketQueue;
 use midspan_linux::raw_packet::RawSocket;
+use midspan_policy::Request;
 use midspan_relay::Relay;
 use midspan_relay::kick::Target;
 
@@ -21,6 +22,9 @@ const UPDATE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running gate; it ends when this value is dropped.
 pub struct Gate {
+    settings: GateSettings,
+    queue: PacketQueue,
+    raw: [Option<Arc<RawSocket>>; 2],
     shared: Arc<Shared>,
     updates: Vec<Sender<Update>>,
     counters: Arc<[Arc<Counters>]>,
@@ -52,27 +56,68 @@ impl Gate {
         let mut gate = Self {
             // The last counters belong to no thread.
             shared: Arc::new(Shared::new(relay, Arc::clone(&counters[threads]))),
+            settings: *settings,
+            queue,
+            raw,
             updates: Vec::new(),
             counters,
         };
         for thread in 0..threads {
-            let (sender, updates) = mpsc::channel();
-            let parts = WorkerParts {
-                thread: (thread, threads),
-                updates,
-                queue: queue.share()?,
-                raw: raw.clone(),
-                listeners: listeners(),
-                counters: Arc::clone(&gate.counters[thread]),
-                knowledge: knowledge.clone(),
-            };
-            let worker = Worker::new(settings, Arc::clone(&gate.shared), parts)?;
-            if !relay.add_source(thread, Box::new(worker)) {
-                return Err(std::io::Error::other("a thread of the relay has ended"));
-            }
-            gate.updates.push(sender);
+            let updates = gate.start_part(thread, listeners(), relay)?;
+            gate.updates.push(updates);
         }
         Ok(gate)
+    }
+
+    /// Starts the part on a thread.
+    fn start_part(
+        &self,
+        thread: usize,
+        listeners: Vec<GateListener>,
+        relay: &Relay,
+    ) -> std::io::Result<Sender<Update>> {
+        let (sender, updates) = mpsc::channel();
+        let (knowledge, _) = relay.learned();
+        let parts = WorkerParts {
+            thread: (thread, relay.thread_count()),
+            updates,
+            queue: self.queue.share()?,
+            raw: self.raw.clone(),
+            listeners,
+            counters: Arc::clone(&self.counters[thread]),
+            knowledge,
+        };
+        let worker = Worker::new(&self.settings, Arc::clone(&self.shared), parts)?;
+        match relay.add_source(thread, Box::new(worker)) {
+            true => Ok(sender),
+            false => Err(std::io::Error::other("a thread of the relay has ended")),
+        }
+    }
+
+    /// A thread is stuck and will be replaced: its part decides nothing any more. Returns the connection
+    /// that the part was handling.
+    #[must_use]
+    pub fn end_part(&self, thread: usize) -> Option<Request> {
+        self.shared.end_term(thread);
+        self.shared.in_hand(thread)
+    }
+
+    /// Starts a part on a thread that has taken the place of a stuck one. The new part takes over the SYNs
+    /// that the former one has held.
+    ///
+    /// # Errors
+    /// Those of sockets, or the new thread has ended.
+    pub fn replace_part(
+        &mut self,
+        thread: usize,
+        listeners: Vec<GateListener>,
+        relay: &Relay,
+    ) -> std::io::Result<()> {
+        let updates = self.start_part(thread, listeners, relay)?;
+        if let Some(place) = self.updates.get_mut(thread) {
+            *place = updates;
+        }
+        Ok(())
     }
 
     /// Changes the listeners; SYNs that are held for a removed listener pass untouched. Returns

@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use midspan_log::LogRate;
+use midspan_policy::Request;
 use midspan_relay::{Clock, Limits, Loads, Openings, Relay, SharedSuspects};
 
 use super::held::HeldSyns;
@@ -47,7 +48,7 @@ pub(super) struct Shared {
     pub limits: Arc<Limits>,
     /// The number of sessions of each thread.
     pub loads: Loads,
-    /// Connections that may have caused a panic.
+    /// Connections that may have caused a fault.
     pub suspects: SharedSuspects,
     /// The relay's clock.
     pub clock: Clock,
@@ -60,6 +61,10 @@ pub(super) struct Shared {
     start: Instant,
     /// The last turn of each thread, in nanoseconds since the start.
     last_turns: Box<[AtomicU64]>,
+    /// How often each thread has been replaced.
+    terms: Box<[AtomicU64]>,
+    /// The connection that each part is handling.
+    in_hand: Box<[Mutex<Option<Request>>]>,
     waking: Mutex<()>,
     /// When connections that were not accepted expire next.
     next_expiry: Mutex<Instant>,
@@ -90,6 +95,12 @@ impl Shared {
             start,
             last_turns: (0..relay.thread_count())
                 .map(|_| AtomicU64::new(0))
+                .collect(),
+            terms: (0..relay.thread_count())
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            in_hand: (0..relay.thread_count())
+                .map(|_| Mutex::default())
                 .collect(),
             waking: Mutex::new(()),
             next_expiry: Mutex::new(start),
@@ -135,6 +146,31 @@ impl Shared {
         if let Some(last) = self.last_turns.get(thread) {
             last.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
+    }
+
+    /// How often a thread has been replaced. The part of a thread that was replaced finds another number
+    /// than at its own start.
+    pub fn term(&self, thread: usize) -> u64 {
+        let term = self.terms.get(thread);
+        term.map_or(0, |term| term.load(Ordering::Acquire))
+    }
+
+    /// The thread is replaced now: its part has no say any more.
+    pub fn end_term(&self, thread: usize) {
+        if let Some(term) = self.terms.get(thread) {
+            term.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The part on a thread handles this connection from now on, or none; returns the one before.
+    pub fn put_in_hand(&self, thread: usize, request: Option<Request>) -> Option<Request> {
+        let place = self.in_hand.get(thread)?;
+        std::mem::replace(&mut *lock(place), request)
+    }
+
+    /// The connection that the part on a thread is handling; `None` if this cannot be found out at once.
+    pub fn in_hand(&self, thread: usize) -> Option<Request> {
+        *self.in_hand.get(thread)?.try_lock().ok()?
     }
 
     fn since(&self, last: &AtomicU64, now: Instant) -> Duration {

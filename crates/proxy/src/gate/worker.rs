@@ -80,6 +80,8 @@ pub(super) struct WorkerParts {
 pub(super) struct Worker {
     shared: Arc<Shared>,
     thread: usize,
+    /// How often the thread had been replaced before this part began.
+    term: u64,
     updates: Receiver<Update>,
     queue: PacketQueue,
     batch: Batch,
@@ -115,10 +117,16 @@ impl EventSource for Worker {
     }
 
     fn begin(&mut self, sockets: SourceSockets) {
+        self.abandon_in_hand();
+        self.take_over(&sockets);
         self.sockets = Some(sockets);
     }
 
     fn handle(&mut self, _: &mut SourceHost<'_>) {
+        if self.is_replaced() {
+            self.is_over = true;
+            return;
+        }
         if let Err(error) = self.turn() {
             self.fail(&error);
         }
@@ -126,11 +134,19 @@ impl EventSource for Worker {
 
     /// A server has answered, or the network has reported an error.
     fn handle_socket(&mut self, number: u64, _: &mut SourceHost<'_>) {
+        if self.is_replaced() {
+            self.is_over = true;
+            return;
+        }
         if let Err(error) = self.begin_turn() {
             return self.fail(&error);
         }
         self.handle_answer(number);
         self.send_decisions();
+    }
+
+    fn in_hand(&self) -> Option<Request> {
+        self.shared.in_hand(self.thread)
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -163,6 +179,7 @@ impl Worker {
             knowledge,
         } = parts;
         Ok(Self {
+            term: shared.term(thread),
             shared,
             thread,
             updates,
@@ -191,6 +208,11 @@ impl Worker {
     fn turn(&mut self) -> std::io::Result<()> {
         self.begin_turn()?;
         let has_more = self.read_queue()?;
+        if self.is_replaced() {
+            self.is_over = true;
+            self.send_decisions();
+            return Ok(());
+        }
         self.handle_deadlines();
         self.expire();
         self.compare();
@@ -211,6 +233,7 @@ impl Worker {
     fn begin_turn(&mut self) -> std::io::Result<()> {
         self.now = Instant::now();
         count(&self.counters.turns);
+        self.abandon_in_hand();
         if self.shared.is_stale(self.now) {
             let shared = Arc::clone(&self.shared);
             let waking = shared.waking();
@@ -225,6 +248,11 @@ impl Worker {
         }
         self.shared.note_turn(self.thread, self.now);
         Ok(())
+    }
+
+    /// Whether another part has this thread's number: then this one decides nothing any more.
+    fn is_replaced(&self) -> bool {
+        self.shared.term(self.thread) != self.term
     }
 
     /// No more packets can be handled.
@@ -296,7 +324,11 @@ impl Worker {
             });
         });
         for packet in packets.drain(..) {
-            self.handle_packet(packet);
+            match self.is_replaced() {
+                false => self.handle_packet(packet),
+                // The client has repeated the SYN meanwhile.
+                true => self.decide(packet.id, Verdict::Drop),
+            }
         }
         self.arrived = packets;
         has_more
@@ -322,7 +354,11 @@ impl Worker {
         let listener = self.listener_of(packet.mark & self.mask);
         match (listener, syn::read(&packet.bytes)) {
             (Some(listener), Some(Segment::Syn(syn))) => match room::shorten(&mut packet) {
-                true => self.handle_syn(packet, listener, syn),
+                true => {
+                    self.shared.put_in_hand(self.thread, Some(syn.request));
+                    self.handle_syn(packet, listener, syn);
+                    self.shared.put_in_hand(self.thread, None);
+                }
                 false => self.pass(packet.id),
             },
             (Some(_), Some(Segment::Acknowledgement(request))) => {
@@ -543,7 +579,7 @@ impl Worker {
 impl Drop for Worker {
     /// A part that ends without a command, because its thread could not watch the queue, is missed.
     fn drop(&mut self) {
-        if !self.is_over {
+        if !self.is_over && !self.is_replaced() {
             self.shared.note_failure();
         }
     }

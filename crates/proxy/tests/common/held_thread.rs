@@ -13,15 +13,15 @@ pub struct HeldThread {
 }
 
 impl HeldThread {
-    /// Stops the thread with this name.
+    /// Stops the newest thread with this name.
     pub fn hold(process: u32, name: &str) -> Self {
         let tasks = fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        let id = tasks.flatten().find_map(|task| {
+        let named = tasks.flatten().filter_map(|task| {
             let found = fs::read_to_string(task.path().join("comm")).ok()?;
-            let id = task.file_name().to_str()?.parse().ok()?;
+            let id: i32 = task.file_name().to_str()?.parse().ok()?;
             (found.trim() == name).then_some(id)
         });
-        let id = nix::unistd::Pid::from_raw(id.unwrap());
+        let id = nix::unistd::Pid::from_raw(named.max().unwrap());
         let (held, is_held) = mpsc::channel();
         let (release, wait): (Sender<()>, Receiver<()>) = mpsc::channel();
         let tracer = std::thread::spawn(move || {

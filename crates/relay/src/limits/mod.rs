@@ -25,6 +25,8 @@ pub(super) use budget::Budget;
 pub(super) use places::Client;
 pub(super) use places::Places;
 pub use places::Seat;
+pub(super) use places::TakenPlace;
+pub(super) use set_aside::MemoryAside;
 pub use set_aside::SetAside;
 pub(super) use spare::Spare;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::{SessionLimits, Shortage, lock};
 
@@ -42,10 +42,20 @@ struct Content {
 
 /// A place of a session, or of a connection that is being opened, until this is dropped.
 #[derive(Debug)]
-pub struct Seat {
+pub struct Seat(Arc<TakenPlace>);
+
+/// A taken place, which another thread than the owner of the [`Seat`] may give back.
+#[derive(Debug)]
+pub(crate) struct TakenPlace {
     places: Arc<Places>,
+    holder: Mutex<Holder>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
     /// `None` until a PROXY header contains the client.
     client: Option<Client>,
+    is_gone: bool,
 }
 
 impl Places {
@@ -115,23 +125,33 @@ impl Places {
             }
             taken.push(level);
         }
-        Ok(Seat {
-            places: Arc::clone(places),
+        let holder = Holder {
             client,
-        })
+            is_gone: false,
+        };
+        Ok(Seat(Arc::new(TakenPlace {
+            places: Arc::clone(places),
+            holder: Mutex::new(holder),
+        })))
     }
 }
 
 impl Seat {
     /// The client, when it is known.
-    pub(crate) const fn client(&self) -> Option<Client> {
-        self.client
+    pub(crate) fn client(&self) -> Option<Client> {
+        lock(&self.0.holder).client
+    }
+
+    /// The place, which is given back at the latest when this value is dropped.
+    pub(crate) fn place(&self) -> Weak<TakenPlace> {
+        Arc::downgrade(&self.0)
     }
 
     /// Whether this place is one of these, or belongs to a listener of this group.
     pub(crate) fn is_of(&self, places: &Arc<Places>) -> bool {
-        let group = self.places.group();
-        Arc::ptr_eq(&self.places, places) || group.is_some_and(|group| Arc::ptr_eq(group, places))
+        let own = &self.0.places;
+        let group = own.group();
+        Arc::ptr_eq(own, places) || group.is_some_and(|group| Arc::ptr_eq(group, places))
     }
 
     /// Sets the client that a PROXY header contains.
@@ -140,11 +160,12 @@ impl Seat {
     /// The client has reached its limit; the place still belongs to no client.
     pub fn assign(&mut self, client: IpAddr) -> Result<(), Shortage> {
         let client = Client::of(client);
-        if self.client.is_some() {
+        let mut holder = lock(&self.0.holder);
+        if holder.client.is_some() || holder.is_gone {
             return Ok(());
         }
         let mut added: Vec<&Places> = Vec::with_capacity(3);
-        for (level, is_said) in self.places.levels() {
+        for (level, is_said) in self.0.places.levels() {
             if let Err(shortage) = lock(&level.content).add_client(client, is_said) {
                 for level in added {
                     lock(&level.content).remove_client(client);
@@ -153,8 +174,21 @@ impl Seat {
             }
             added.push(level);
         }
-        self.client = Some(client);
+        holder.client = Some(client);
         Ok(())
+    }
+}
+
+impl TakenPlace {
+    /// Gives the place back, if that has not been done yet.
+    pub fn give_back(&self) {
+        let mut holder = lock(&self.holder);
+        if std::mem::replace(&mut holder.is_gone, true) {
+            return;
+        }
+        for level in self.places.chain() {
+            lock(&level.content).give_back(holder.client);
+        }
     }
 }
 
@@ -202,9 +236,7 @@ impl Content {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        for level in self.places.chain() {
-            lock(&level.content).give_back(self.client);
-        }
+        self.0.give_back();
     }
 }
 
@@ -297,6 +329,24 @@ mod tests {
             let content = lock(&places.content);
             assert_eq!((content.taken, content.clients.len()), (0, 0));
         }
+    }
+
+    #[test]
+    fn a_place_is_given_back_once() {
+        let places = Arc::new(Places::new(limits(2, 2), None));
+        let a = client("192.0.2.1");
+        let first = Places::take(&places, a).unwrap();
+        let mut second = Places::take(&places, None).unwrap();
+        first.place().upgrade().unwrap().give_back();
+        assert_eq!(places.taken().0, 1);
+        second.place().upgrade().unwrap().give_back();
+        // A place that was given back counts for no client any more.
+        second.assign("192.0.2.1".parse().unwrap()).unwrap();
+        let third = Places::take(&places, a).unwrap();
+        drop((first, second));
+        assert_eq!(places.taken().0, 1);
+        drop(third);
+        assert!(places.of_clients().is_empty());
     }
 
     #[test]

@@ -5,9 +5,12 @@ use std::sync::atomic::Ordering;
 
 use super::Limits;
 
-/// A descriptor that counts as in use until this is dropped.
+/// Descriptors that count as in use until this is dropped.
 #[derive(Debug)]
-pub struct Spare(Arc<Limits>);
+pub struct Spare {
+    limits: Arc<Limits>,
+    count: u64,
+}
 
 impl Limits {
     /// Gets one descriptor in addition to those of sessions; `None` if the relay is crowded.
@@ -15,13 +18,22 @@ impl Limits {
         if self.is_short_of_descriptors() || self.has_few_descriptors() {
             return None;
         }
-        self.more_descriptors.fetch_add(1, Ordering::Relaxed);
-        Some(Spare(Arc::clone(self)))
+        Some(self.count_descriptors(1))
+    }
+
+    /// Counts descriptors that are in use, and belong to no session.
+    pub(crate) fn count_descriptors(self: &Arc<Self>, count: u64) -> Spare {
+        self.more_descriptors.fetch_add(count, Ordering::Relaxed);
+        Spare {
+            limits: Arc::clone(self),
+            count,
+        }
     }
 }
 
 impl Drop for Spare {
     fn drop(&mut self) {
-        self.0.more_descriptors.fetch_sub(1, Ordering::Relaxed);
+        let used = &self.limits.more_descriptors;
+        used.fetch_sub(self.count, Ordering::Relaxed);
     }
 }

@@ -1,13 +1,13 @@
 //! Connects to a server that may have several addresses (RFC 8305).
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 use midspan_explicit::{Attempts, Failure};
 use midspan_units::Time;
 use rustix::io::Errno;
 
 use crate::limits::Spare;
+use crate::register::SharedSocket;
 use crate::system;
 
 /// Connection attempts; the first that succeeds is kept.
@@ -16,7 +16,7 @@ pub struct ConnectAttempts {
     attempts: Attempts,
     /// The first attempt uses the descriptor of the session's server leg; each other one has a
     /// spare descriptor.
-    open: Vec<(SocketAddr, OwnedFd, Option<Spare>)>,
+    open: Vec<(SocketAddr, SharedSocket, Option<Spare>)>,
     last_error: Errno,
 }
 
@@ -26,7 +26,7 @@ pub enum ConnectState {
     /// No answer yet.
     Waiting,
     /// The server has answered at this address.
-    Connected(SocketAddr, OwnedFd),
+    Connected(SocketAddr, SharedSocket),
     /// All attempts have failed.
     Failed(Errno),
 }
@@ -47,7 +47,7 @@ impl ConnectAttempts {
         &mut self,
         now: Time,
         mut spare: impl FnMut() -> Option<Spare>,
-        mut call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
+        mut call: impl FnMut(SocketAddr) -> rustix::io::Result<SharedSocket>,
     ) -> ConnectState {
         if let Some((address, server)) = self.look(now) {
             return ConnectState::Connected(address, server);
@@ -81,7 +81,7 @@ impl ConnectAttempts {
     }
 
     /// The first attempt that has succeeded; failed ones are closed.
-    fn look(&mut self, now: Time) -> Option<(SocketAddr, OwnedFd)> {
+    fn look(&mut self, now: Time) -> Option<(SocketAddr, SharedSocket)> {
         let mut place = 0;
         while let Some((_, server, _)) = self.open.get(place) {
             // A socket has a peer as soon as the peer has answered, and has none if the attempt has
@@ -139,8 +139,8 @@ mod tests {
     use std::sync::Arc;
 
     /// An attempt that is never answered.
-    fn silent(_: SocketAddr) -> rustix::io::Result<OwnedFd> {
-        socket(AddressFamily::INET, SocketType::STREAM, None)
+    fn silent(_: SocketAddr) -> rustix::io::Result<SharedSocket> {
+        socket(AddressFamily::INET, SocketType::STREAM, None).map(Arc::new)
     }
 
     fn under_way(limits: &Arc<Limits>) -> usize {

@@ -1,12 +1,13 @@
 //! The request of a hop to the next node, and the node's answer.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use midspan_explicit::hop::{AnswerReader, HopAnswer, HopError};
 use rustix::io::Errno;
 
 use super::flush;
+use crate::register::SharedSocket;
 use crate::system;
 
 /// Bytes of an answer that are looked at in one call. Most answers have fewer.
@@ -19,7 +20,7 @@ const PIECE: usize = 4096;
 #[derive(Debug)]
 pub struct HopCall {
     address: SocketAddr,
-    socket: OwnedFd,
+    socket: SharedSocket,
     /// The part of the request that has not been sent.
     to_send: Vec<u8>,
     reader: AnswerReader,
@@ -42,7 +43,7 @@ pub enum HopState {
 
 impl HopCall {
     /// A hop over this socket, which is connected to the node at this address.
-    pub fn new(address: SocketAddr, socket: OwnedFd, request: Vec<u8>) -> Self {
+    pub fn new(address: SocketAddr, socket: SharedSocket, request: Vec<u8>) -> Self {
         Self {
             address,
             socket,
@@ -69,7 +70,7 @@ impl HopCall {
     }
 
     /// The node's address, and the socket, which is the session's server leg after a success.
-    pub fn into_leg(self) -> (SocketAddr, OwnedFd) {
+    pub fn into_leg(self) -> (SocketAddr, SharedSocket) {
         (self.address, self.socket)
     }
 
@@ -106,6 +107,7 @@ impl HopCall {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::Arc;
 
     use super::*;
 
@@ -117,7 +119,7 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let (node, _) = listener.accept().unwrap();
         (
-            HopCall::new(address, socket.into(), b"request".to_vec()),
+            HopCall::new(address, Arc::new(socket.into()), b"request".to_vec()),
             node,
         )
     }
@@ -153,7 +155,7 @@ mod tests {
         };
         assert_eq!(answer.connect_times.len(), 1);
         let (_, socket) = call.into_leg();
-        let mut leg = TcpStream::from(socket);
+        let mut leg = TcpStream::from(Arc::into_inner(socket).unwrap());
         leg.set_nonblocking(false).unwrap();
         let mut data = [0; 4];
         leg.read_exact(&mut data).unwrap();

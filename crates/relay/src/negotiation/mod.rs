@@ -40,7 +40,7 @@ mod serving;
 mod tries;
 
 pub use lookups::{LONGEST_LOOK_UP, MOST_OF_ALL};
-pub use names::Names;
+pub use names::{Names, NamesOfThread};
 pub(super) use serving::Neighbours;
 
 use lookups::Asked;
@@ -59,6 +59,7 @@ use rustix::io::Errno;
 
 use super::limits::{Client, Limits};
 use super::poll::Poll;
+use super::register::Register;
 use super::statistics::Counters;
 use super::system;
 use super::table::{Key, Table};
@@ -92,9 +93,7 @@ pub(super) struct Negotiations {
     /// Number of each client's negotiations, if clients connect directly.
     clients: BTreeMap<Client, u32>,
     /// The look-up of names.
-    pub names: Option<Arc<Names>>,
-    /// The number of this thread at the look-up of names.
-    pub thread: usize,
+    pub names: Option<NamesOfThread>,
     /// Clients with wrong passwords; shared by all threads.
     pub tries: Arc<Tries>,
     /// Limits the log lines about refused clients.
@@ -102,21 +101,22 @@ pub(super) struct Negotiations {
     poll: Arc<Poll>,
     counters: Arc<Counters>,
     limits: Arc<Limits>,
+    register: Arc<Register>,
 }
 
 impl Negotiations {
     /// No negotiations, and no look-up of names.
-    pub fn new(poll: Arc<Poll>, counters: Arc<Counters>, limits: Arc<Limits>) -> Self {
+    pub fn new(poll: Arc<Poll>, counters: Arc<Counters>, register: Arc<Register>) -> Self {
         Self {
             poll,
             counters,
-            limits,
+            limits: Arc::clone(register.limits()),
+            register,
             negotiating_clients: Table::new(),
             timers: Timers::default(),
             count: 0,
             clients: BTreeMap::new(),
             names: None,
-            thread: 0,
             tries: Arc::default(),
             refusals: LogRate::new(REFUSALS_AT_ONCE, REFUSAL_INTERVAL),
         }
@@ -161,9 +161,7 @@ impl Negotiations {
     /// Requests the addresses of a name for a client.
     pub fn ask(&self, key: Key, client: IpAddr, name: &str) -> Asked {
         let names = self.names.as_ref();
-        names.map_or(Asked::Refused, |names| {
-            names.ask((self.thread, key), client, name)
-        })
+        names.map_or(Asked::Refused, |names| names.ask(key, client, name))
     }
 }
 

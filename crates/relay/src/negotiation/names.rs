@@ -19,25 +19,37 @@ use crate::table::Key;
 /// The result of a look-up for a negotiation; `None` if the resolver was too busy.
 pub type LookedUp = (Key, Option<Vec<IpAddr>>);
 
+/// Answers for one thread; their number is limited by the thread's negotiations, each of which has one
+/// request.
+type Answers = Mutex<Vec<LookedUp>>;
+
+/// The look-up of names for one thread. Keys of another thread's negotiations never reach it.
+#[derive(Debug)]
+pub struct NamesOfThread {
+    names: Arc<Names>,
+    /// The place among all threads that have ever looked names up.
+    place: usize,
+    answers: Arc<Answers>,
+}
+
 /// The look-up of names, shared by all threads.
 #[derive(Debug)]
 pub struct Names {
     resolver: Mutex<Option<Arc<OwnedFd>>>,
     lookups: Mutex<Lookups>,
-    /// Answers for each thread; the number is limited by the thread's negotiations, each of which
-    /// has one request.
-    answers: Vec<Mutex<Vec<LookedUp>>>,
+    /// The answers for each thread. A thread that is replaced has no place any more.
+    threads: Mutex<Vec<Option<Arc<Answers>>>>,
     control: Arc<Control>,
     start: Instant,
 }
 
 impl Names {
-    /// For this many threads; there is no resolver yet.
-    pub fn new(threads: usize, control: Arc<Control>) -> Self {
+    /// For no threads; there is no resolver yet.
+    pub fn new(control: Arc<Control>) -> Self {
         Self {
             resolver: Mutex::default(),
             lookups: Mutex::default(),
-            answers: (0..threads).map(|_| Mutex::default()).collect(),
+            threads: Mutex::default(),
             control,
             start: Instant::now(),
         }
@@ -58,8 +70,20 @@ impl Names {
         Ok(())
     }
 
+    /// The look-up for one more thread.
+    pub fn of_thread(self: &Arc<Self>) -> NamesOfThread {
+        let answers = Arc::<Answers>::default();
+        let mut threads = lock(&self.threads);
+        threads.push(Some(Arc::clone(&answers)));
+        NamesOfThread {
+            names: Arc::clone(self),
+            place: threads.len() - 1,
+            answers,
+        }
+    }
+
     /// Requests the addresses of a name for a client.
-    pub fn ask(&self, waiter: Waiter, client: IpAddr, name: &str) -> Asked {
+    fn ask(&self, waiter: Waiter, client: IpAddr, name: &str) -> Asked {
         let client = Client::of(client);
         let (asked, outgoing) = {
             let mut lookups = lock(&self.lookups);
@@ -68,12 +92,6 @@ impl Names {
         };
         self.send(outgoing);
         asked
-    }
-
-    /// Takes the answers for a thread; `None` if the resolver was too busy.
-    pub fn take(&self, thread: usize) -> Vec<LookedUp> {
-        let answers = self.answers.get(thread);
-        answers.map_or_else(Vec::new, |answers| std::mem::take(&mut *lock(answers)))
     }
 
     /// Sends look-ups to the resolver. One that cannot be sent is answered as failed.
@@ -102,8 +120,9 @@ impl Names {
             };
             (told, lookups.take_outgoing())
         };
-        for ((thread, key), addresses) in told {
-            if let Some(answers) = self.answers.get(thread) {
+        for ((place, key), addresses) in told {
+            let threads = lock(&self.threads);
+            if let Some(Some(answers)) = threads.get(place) {
                 lock(answers).push((key, addresses));
             }
         }
@@ -136,6 +155,26 @@ impl Names {
             .is_some_and(|current| Arc::ptr_eq(current, socket))
         {
             *resolver = None;
+        }
+    }
+}
+
+impl NamesOfThread {
+    /// Requests the addresses of a name for a client's negotiation with this key.
+    pub fn ask(&self, key: Key, client: IpAddr, name: &str) -> Asked {
+        self.names.ask((self.place, key), client, name)
+    }
+
+    /// Takes the answers; `None` if the resolver was too busy.
+    pub fn take(&self) -> Vec<LookedUp> {
+        std::mem::take(&mut *lock(&self.answers))
+    }
+}
+
+impl Drop for NamesOfThread {
+    fn drop(&mut self) {
+        if let Some(place) = lock(&self.names.threads).get_mut(self.place) {
+            *place = None;
         }
     }
 }

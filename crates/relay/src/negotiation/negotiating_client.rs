@@ -3,11 +3,11 @@
 mod hopping;
 mod listening;
 mod refusing;
+mod registered;
 #[cfg(test)]
 mod tests;
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_explicit::hop::{Hop, HopAnswer, HopError};
@@ -30,6 +30,7 @@ use crate::exchange::{Framed, Kept};
 use crate::limits::{Seat, SetAside, Spare};
 use crate::listener::{Language, Negotiation};
 use crate::observation::LastReading;
+use crate::register::{Registration, SharedSocket};
 use crate::system;
 use hopping::NextNode;
 
@@ -54,7 +55,7 @@ pub struct NegotiatingClient {
     /// How the listener negotiates.
     pub settings: Arc<Negotiation>,
     credentials: Option<Arc<Credentials>>,
-    client: OwnedFd,
+    client: SharedSocket,
     /// The address at the other end of the client's connection.
     peer: SocketAddr,
     /// The client's address, perhaps from a PROXY header, or from another node of the overlay.
@@ -91,6 +92,8 @@ pub struct NegotiatingClient {
     seat: Seat,
     /// Its part of the memory budget.
     memory: SetAside,
+    /// Its entry in the register of its thread, once the thread has it.
+    registration: Option<Registration>,
 }
 
 enum Speaker {
@@ -112,7 +115,7 @@ enum Stage {
     /// The next node is connected, and has not answered yet.
     Hopping(Box<HopCall>),
     /// The server has accepted the connection.
-    Connected(SocketAddr, OwnedFd),
+    Connected(SocketAddr, SharedSocket),
     /// The client gets the reason why there is no session.
     Refusing {
         reason: Option<Reason>,
@@ -146,8 +149,8 @@ pub enum Step {
 /// The start of a session.
 pub struct Joined {
     pub arrival: Arrival,
-    pub client: OwnedFd,
-    pub server: OwnedFd,
+    pub client: SharedSocket,
+    pub server: SharedSocket,
     pub listener: usize,
     /// The server's name, if the client gave one.
     pub name: Option<Box<str>>,
@@ -222,6 +225,7 @@ impl NegotiatingClient {
     ) -> Self {
         Self {
             seat: client.seat,
+            registration: None,
             memory,
             listener,
             timer: None,
@@ -275,7 +279,7 @@ impl NegotiatingClient {
     }
 
     /// The socket towards the client.
-    pub const fn client(&self) -> &OwnedFd {
+    pub const fn client(&self) -> &SharedSocket {
         &self.client
     }
 
@@ -317,7 +321,7 @@ impl NegotiatingClient {
         &mut self,
         now: Time,
         spare: impl FnMut() -> Option<Spare>,
-        call: impl FnMut(SocketAddr) -> rustix::io::Result<OwnedFd>,
+        call: impl FnMut(SocketAddr) -> rustix::io::Result<SharedSocket>,
     ) -> Step {
         if now >= self.deadline
             && let Some(step) = self.expire(now)
@@ -328,6 +332,7 @@ impl NegotiatingClient {
             Stage::Heading | Stage::Speaking => self.listen(now),
             Stage::Resolving => self.watch_client(),
             Stage::Connecting(attempts) => {
+                let call = registered::adding(self.registration.as_ref(), call);
                 match (attempts.has_begun(), attempts.advance(now, spare, call)) {
                     // The client has just been read.
                     (false, ConnectState::Waiting) => self.answer_now(),
@@ -440,7 +445,7 @@ impl NegotiatingClient {
     fn connected(
         &mut self,
         address: SocketAddr,
-        server: OwnedFd,
+        server: SharedSocket,
         answer: Option<&HopAnswer>,
     ) -> Step {
         match &self.language {

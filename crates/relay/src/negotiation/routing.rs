@@ -119,6 +119,7 @@ impl Negotiations {
         let negotiating = self.negotiating_clients.get_mut(key).ok_or(None)?;
         let acceptor = around.acceptors.get_mut(negotiating.listener).ok_or(None)?;
         let client = negotiating.client_address();
+        negotiating.note_server(server);
         match acceptor.admit(now, negotiating.client(), &Request { client, server }) {
             Some(admitted) => {
                 self.counters.option_errors.add(admitted.option_errors);

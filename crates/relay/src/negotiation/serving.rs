@@ -48,6 +48,9 @@ impl Negotiations {
         if !settings.hears(address.ip()) {
             return self.deny(index, address, around.acceptors);
         }
+        if around.acceptors.is_suspect(index, address, around.now) {
+            return self.counters.refused_suspects.add(1);
+        }
         let caller = settings.client_is_peer().then(|| address.ip());
         if !self.has_room(caller) {
             return self.count_refusal(Reason::Overload);
@@ -72,8 +75,9 @@ impl Negotiations {
         self.go_on(key, around);
     }
 
-    fn take_in(&mut self, negotiating: NegotiatingClient, acceptors: &mut Acceptors) -> Key {
+    fn take_in(&mut self, mut negotiating: NegotiatingClient, acceptors: &mut Acceptors) -> Key {
         let (index, caller) = (negotiating.listener, negotiating.caller());
+        negotiating.register(&self.register, acceptors.address(index));
         let key = self.negotiating_clients.insert(negotiating);
         self.count(caller, true);
         // A negotiation counts as a session: it has a descriptor, and draining waits for it.
@@ -144,6 +148,7 @@ impl Negotiations {
         let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
             return;
         };
+        self.register.put_in_hand(negotiating.registration());
         let (listener, now, poll) = (negotiating.listener, around.now, &self.poll);
         let Some(acceptor) = around.acceptors.get_mut(listener) else {
             return self.forget(key, None, around.acceptors, now);
@@ -157,7 +162,7 @@ impl Negotiations {
             let connecting = acceptor.connect_new(now, &request, class, limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
-            Ok(connecting.socket)
+            Ok(Arc::new(connecting.socket))
         });
         self.carry_out(key, step, around);
     }
@@ -241,8 +246,9 @@ impl Negotiations {
         let Some(names) = &self.names else {
             return;
         };
-        for (key, addresses) in names.take(self.thread) {
+        for (key, addresses) in names.take() {
             if let Some(negotiating) = self.negotiating_clients.get_mut(key) {
+                self.register.put_in_hand(negotiating.registration());
                 let step = negotiating.handle_addresses(addresses, around.now);
                 self.carry_out(key, step, around);
             }

@@ -6,6 +6,7 @@
 //! | `record` | what a session records: times, bytes, addresses |
 //! | `numbers` | counters and histograms of one listener in one thread |
 //! | `registry` | the sums over the threads |
+//! | `roster` | the present threads, and what former threads have counted |
 //! | `report` | the data of a session in `/sessions` and in its log line |
 //! | `inquiry` | queries to the threads, because only its own thread can read a session |
 //! | `listing` | reports of sessions, made in slices |
@@ -32,6 +33,7 @@ mod numbers;
 mod record;
 mod registry;
 mod report;
+mod roster;
 mod survey;
 
 pub use ending::Ending;
@@ -52,6 +54,7 @@ pub(super) use listing::{Listings, Step};
 pub(super) use numbers::{LastReading, ListenerCounters};
 pub(super) use record::Record;
 pub(super) use registry::Registry;
+pub(super) use roster::Roster;
 pub(super) use survey::{SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT, Surveys};
 
 use std::collections::BTreeMap;
@@ -63,7 +66,7 @@ use midspan_policy::leave_alone::{SIZES, SizeGain};
 use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
-use super::statistics::{Counters, Statistics};
+use super::statistics::Statistics;
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
 pub const SAMPLES_AT_ONCE: usize = 64;
@@ -91,7 +94,7 @@ pub struct MemoryUse {
 #[derive(Debug, Clone)]
 pub struct Observer {
     pub(super) control: Arc<Control>,
-    pub(super) threads: Vec<(Arc<Counters>, Arc<Mailbox>)>,
+    pub(super) threads: Arc<Roster>,
     pub(super) registry: Arc<Registry>,
     pub(super) limits: Arc<Limits>,
     pub(super) knowledge: SharedKnowledge,
@@ -111,11 +114,7 @@ impl Observer {
     /// The numbers of all threads together.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let mut sum = Statistics::default();
-        for (counters, _) in &self.threads {
-            counters.add_to(&mut sum);
-        }
-        sum
+        self.threads.statistics()
     }
 
     /// The numbers of each listener by its name, all threads together.
@@ -162,8 +161,9 @@ impl Observer {
         let (reply, mut replies) = tokio::sync::mpsc::channel(self.threads.len().max(1));
         let asked = self
             .threads
+            .mailboxes()
             .iter()
-            .filter(|(_, mailbox)| {
+            .filter(|mailbox| {
                 let reply = reply.clone();
                 mailbox.put(Inquiry::Sessions(question, reply))
             })
@@ -194,8 +194,9 @@ impl Observer {
         let (reply, mut parts) = tokio::sync::mpsc::unbounded_channel();
         let asked = self
             .threads
+            .mailboxes()
             .iter()
-            .filter(|(_, mailbox)| mailbox.put(Inquiry::Survey(reply.clone())))
+            .filter(|mailbox| mailbox.put(Inquiry::Survey(reply.clone())))
             .count();
         drop(reply);
         self.control.wake();

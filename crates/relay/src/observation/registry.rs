@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::{ListenerCounters, ListenerTotals};
+use super::{Ending, ListenerCounters, ListenerTotals};
 
 /// Most names of removed listeners whose counters are kept.
 const FORMER_LIMIT: usize = 1000;
@@ -18,19 +18,26 @@ pub struct Registry {
 
 #[derive(Debug, Default)]
 struct Content {
-    counters: Vec<Arc<ListenerCounters>>,
+    /// The counters, each with the number of its thread.
+    counters: Vec<(usize, Arc<ListenerCounters>)>,
     /// The sums of counters to which no thread adds any more: published counters never decrease.
     former: BTreeMap<String, ListenerTotals>,
 }
 
 impl Registry {
     /// New counters for a listener in one thread. Counters of the same name are added up.
-    pub fn counters(&self, name: &str) -> Arc<ListenerCounters> {
+    pub fn counters(&self, thread: usize, name: &str) -> Arc<ListenerCounters> {
         let counters = Arc::new(ListenerCounters::new(name));
         let mut content = self.lock();
-        content.retire();
-        content.counters.push(Arc::clone(&counters));
+        content.retire(|_, counters| Arc::strong_count(counters) == 1);
+        content.counters.push((thread, Arc::clone(&counters)));
         counters
+    }
+
+    /// A thread has been replaced, and its sessions have been reset: what it counts from now on does not
+    /// matter.
+    pub fn end_thread(&self, thread: usize) {
+        self.lock().retire(|of, _| of == thread);
     }
 
     /// The number of the next session.
@@ -43,7 +50,7 @@ impl Registry {
     pub fn totals(&self) -> BTreeMap<String, ListenerTotals> {
         let content = self.lock();
         let mut totals = content.former.clone();
-        for counters in &content.counters {
+        for (_, counters) in &content.counters {
             let name = counters.name.to_string();
             counters.add_to(totals.entry(name).or_default());
         }
@@ -57,16 +64,22 @@ impl Registry {
 }
 
 impl Content {
-    /// Adds counters to the sums if no listener and no session refers to them any more.
-    fn retire(&mut self) {
+    /// Adds counters to the sums if no thread adds to them any more. Sessions that they still have as active
+    /// have been reset.
+    fn retire(&mut self, is_over: impl Fn(usize, &Arc<ListenerCounters>) -> bool) {
         let former = &mut self.former;
-        self.counters.retain(|counters| {
-            if Arc::strong_count(counters) > 1 {
+        self.counters.retain(|(thread, counters)| {
+            if !is_over(*thread, counters) {
                 return true;
             }
             let name = counters.name.to_string();
             if former.contains_key(&name) || former.len() < FORMER_LIMIT {
-                counters.add_to(former.entry(name).or_default());
+                let totals = former.entry(name).or_default();
+                counters.add_to(totals);
+                let active = std::mem::take(&mut totals.active);
+                if let Some(ended) = totals.ended.get_mut(Ending::Drained.index()) {
+                    *ended = ended.wrapping_add(active);
+                }
             }
             false
         });
@@ -80,16 +93,36 @@ mod tests {
     #[test]
     fn what_was_counted_stays_when_the_listener_goes() {
         let registry = Registry::default();
-        let first = registry.counters("web");
-        let second = registry.counters("web");
+        let first = registry.counters(0, "web");
+        let second = registry.counters(0, "web");
         first.opened.add(2);
         second.opened.add(3);
         assert_eq!(registry.totals()["web"].opened, 5);
         drop(first);
-        let third = registry.counters("web");
+        let third = registry.counters(0, "web");
         third.opened.add(1);
-        registry.counters("mail");
+        registry.counters(0, "mail");
         assert_eq!(registry.totals()["web"].opened, 6);
         assert_eq!(registry.lock().counters.len(), 3);
+    }
+
+    #[test]
+    fn the_sessions_of_a_replaced_thread_have_ended() {
+        let registry = Registry::default();
+        let stuck = registry.counters(1, "web");
+        let other = registry.counters(0, "web");
+        for counters in [&stuck, &other] {
+            counters.opened.add(3);
+            counters.active.add(2);
+            counters.count_end(Ending::Closed);
+        }
+        registry.end_thread(1);
+        // The thread continues, and its numbers do not count.
+        stuck.active.decrement();
+        stuck.count_end(Ending::Drained);
+        let totals = &registry.totals()["web"];
+        assert_eq!((totals.opened, totals.active), (6, 2));
+        assert_eq!(totals.ended[Ending::Drained.index()], 2);
+        assert_eq!(totals.ended[Ending::Closed.index()], 2);
     }
 }

@@ -8,6 +8,7 @@ use midspan_units::TimeSpan;
 use rustix::io::Errno;
 
 use crate::observation::LegReport;
+use crate::register::SharedSocket;
 use crate::sample::sample;
 use crate::system;
 
@@ -15,14 +16,14 @@ use crate::system;
 #[derive(Debug)]
 pub struct Sockets {
     /// The socket towards the client.
-    pub client: OwnedFd,
+    pub client: SharedSocket,
     /// The socket towards the server.
-    pub server: OwnedFd,
+    pub server: SharedSocket,
 }
 
 impl Sockets {
     /// The socket of a leg.
-    pub const fn of(&self, leg: Leg) -> &OwnedFd {
+    pub fn of(&self, leg: Leg) -> &OwnedFd {
         match leg {
             Leg::Client => &self.client,
             Leg::Server => &self.server,

@@ -5,7 +5,7 @@ mod observed;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use midspan_policy::{Leg, Request, SamplingPace};
+use midspan_policy::{Leg, SamplingPace};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -14,11 +14,12 @@ use super::acceptors::Acceptors;
 use super::arrival::Arrival;
 use super::legs::Legs;
 use super::lifecycle::Step;
-use super::limits::{Limits, Shortage};
+use super::limits::Shortage;
 use super::memory::Measuring;
 use super::observation::{Ending, Listings, Record, Surveys};
 use super::pipes::Pipes;
 use super::poll::Poll;
+use super::register::Register;
 use super::seeded_faults::{self, Fault};
 use super::session::{End, Phase, Session};
 use super::statistics::Counters;
@@ -44,6 +45,7 @@ pub struct Sessions {
     /// When the policies of sessions get samples.
     sampling_pace: SamplingPace,
     observation: Observation,
+    register: Arc<Register>,
     sampling: Option<Sampling>,
     surveys: Surveys,
     listings: Listings,
@@ -60,7 +62,7 @@ impl Sessions {
     pub fn new(
         poll: Arc<Poll>,
         counters: Arc<Counters>,
-        limits: Arc<Limits>,
+        register: Arc<Register>,
         pipes: Pipes,
         observation: Observation,
         (sampling_pace, reset_timeout): (SamplingPace, TimeSpan),
@@ -71,7 +73,8 @@ impl Sessions {
             timers: Timers::default(),
             unfinished: VecDeque::new(),
             shared: Shared::new(pipes),
-            measuring: Measuring::new(limits, Arc::clone(&counters)),
+            measuring: Measuring::new(Arc::clone(&register), Arc::clone(&counters)),
+            register,
             sampling: observation.sampling_interval.map(Sampling::new),
             surveys: Surveys::default(),
             listings: Listings::default(),
@@ -123,13 +126,11 @@ impl Sessions {
         self.unfinished.front().copied()
     }
 
-    /// The client and the server of a session.
-    pub fn request(&mut self, key: Key) -> Option<Request> {
-        let record = &self.table.get_mut(key)?.record;
-        Some(Request {
-            client: record.client,
-            server: record.server,
-        })
+    /// The thread handles this session from now on.
+    pub fn put_in_hand(&mut self, key: Key) {
+        let session = self.table.get_mut(key);
+        let registration = session.and_then(|session| session.registration());
+        self.register.put_in_hand(registration);
     }
 
     /// The record of a new session.
@@ -161,7 +162,7 @@ impl Sessions {
             return;
         };
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let sockets = [legs.client, legs.server];
+        let sockets = [legs.client, legs.server].map(Arc::new);
         let mut session = Session::new(sockets, number, record, arrival.seat, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
@@ -190,7 +191,8 @@ impl Sessions {
         self.take_in(session, acceptors);
     }
 
-    fn take_in(&mut self, session: Session, acceptors: &mut Acceptors) -> Key {
+    fn take_in(&mut self, mut session: Session, acceptors: &mut Acceptors) -> Key {
+        session.register(&self.register);
         acceptors.begin_session(session.listener.into());
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);

@@ -62,6 +62,8 @@ impl RelayThread {
         loop {
             match self.take_turns(&mut events) {
                 Turns::Over(result) => return result,
+                // Its successor has the listening sockets and the sources.
+                Turns::Panicked if self.is_replaced() => return Ok(()),
                 Turns::Panicked => {}
             }
             let may_continue = panics.note(self.clockwork.now());
@@ -84,18 +86,11 @@ impl RelayThread {
 
     /// New connections like the one that was being handled are not split for a while.
     fn suspect(&mut self) {
-        let of_session = self
-            .in_hand
-            .take()
-            .and_then(|key| self.sessions.request(key));
-        let of_acceptor = self.acceptors.take_in_hand();
-        if let Some(request) = of_session.or(of_acceptor) {
-            let time = self.suspects.note(self.clockwork.now(), &request);
-            tracing::warn!(
-                "new connections from {} to {} are not split for {time}: the panic happened in such a session",
-                request.client.ip(),
-                request.server
-            );
+        let source = self.source_in_hand.take();
+        let source = source.and_then(|index| self.sources.get(index)?.as_ref());
+        let of_source = source.and_then(|source| source.in_hand());
+        if let Some(request) = self.register.take_in_hand().or(of_source) {
+            self.suspects.note(self.clockwork.now(), &request);
         }
     }
 

@@ -29,10 +29,11 @@ use super::crowd::Crowd;
 use super::eviction::Eviction;
 use super::kick::Kicks;
 use super::limits::Limits;
-use super::negotiation::{Names, Negotiations, Neighbours, Tries};
+use super::negotiation::{NamesOfThread, Negotiations, Neighbours, Tries};
 use super::opening::{Acceptance, Acceptor};
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
+use super::register::Register;
 use super::sessions::{Observation, Sessions};
 use super::sharing::Loads;
 use super::source::{EventSource, SourceHost, SourceSockets};
@@ -64,9 +65,11 @@ pub struct RelayThread {
     loads: Loads,
     /// Whether events of sources have been read and not handled.
     has_lost_events: bool,
-    /// The session that is being handled.
-    in_hand: Option<Key>,
-    /// Connections that may have caused a panic, of all threads.
+    /// The connections of this thread, and which of them is being handled.
+    register: Arc<Register>,
+    /// The source that is being handled.
+    source_in_hand: Option<usize>,
+    /// Connections that may have caused a fault, of all threads.
     suspects: SharedSuspects,
 }
 
@@ -92,10 +95,10 @@ pub struct ThreadParts {
     pub updates: Receiver<Update>,
     /// The clock of all threads.
     pub clock: Clock,
-    /// The limits of all threads together.
-    pub limits: Arc<Limits>,
-    /// The look-up of names for all threads.
-    pub names: Arc<Names>,
+    /// The connections of this thread, of which there are none yet.
+    pub register: Arc<Register>,
+    /// The look-up of names for this thread.
+    pub names: NamesOfThread,
     /// Clients with wrong passwords.
     pub tries: Arc<Tries>,
     /// This thread's pipes.
@@ -108,7 +111,7 @@ pub struct ThreadParts {
     pub sampling_pace: SamplingPace,
     /// How long one leg of a session remains after the failure of the other.
     pub reset_timeout: TimeSpan,
-    /// Connections that may have caused a panic, of all threads.
+    /// Connections that may have caused a fault, of all threads.
     pub suspects: SharedSuspects,
 }
 
@@ -123,7 +126,7 @@ impl RelayThread {
             control,
             updates,
             clock,
-            limits,
+            register,
             names,
             tries,
             pipes,
@@ -135,23 +138,23 @@ impl RelayThread {
         } = parts;
         let poll = Arc::new(Poll::new()?);
         let counters = Arc::new(Counters::default());
+        let limits = Arc::clone(register.limits());
         let common = || {
             (
                 Arc::clone(&poll),
                 Arc::clone(&counters),
-                Arc::clone(&limits),
+                Arc::clone(&register),
             )
         };
-        let (own_poll, own_counters, own_limits) = common();
-        let mut acceptors = Acceptors::new(acceptors, own_poll, own_counters, own_limits);
+        let (own_poll, own_counters, _) = common();
+        let mut acceptors = Acceptors::new(acceptors, own_poll, own_counters, Arc::clone(&limits));
         acceptors.keep_reserve()?;
         acceptors.watch_all()?;
-        let (own_poll, own_counters, own_limits) = common();
-        let mut negotiations = Negotiations::new(own_poll, own_counters, own_limits);
+        let (own_poll, own_counters, own_register) = common();
+        let mut negotiations = Negotiations::new(own_poll, own_counters, own_register);
         negotiations.names = Some(names);
-        negotiations.thread = number;
         negotiations.tries = tries;
-        let (own_poll, own_counters, own_limits) = common();
+        let (own_poll, own_counters, own_register) = common();
         let mut thread = Self {
             clockwork: Clockwork::new(clock),
             acceptors,
@@ -159,7 +162,7 @@ impl RelayThread {
             sessions: Sessions::new(
                 own_poll,
                 own_counters,
-                own_limits,
+                own_register,
                 pipes,
                 observation,
                 (sampling_pace, reset_timeout),
@@ -175,7 +178,8 @@ impl RelayThread {
             number,
             loads,
             has_lost_events: false,
-            in_hand: None,
+            register,
+            source_in_hand: None,
             suspects,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
@@ -203,9 +207,20 @@ impl RelayThread {
         Ok(())
     }
 
+    /// The thread's epoll.
+    pub fn poll(&self) -> Arc<Poll> {
+        Arc::clone(&self.poll)
+    }
+
     /// The thread's counters.
     pub fn counters(&self) -> Arc<Counters> {
         Arc::clone(&self.counters)
+    }
+
+    /// Whether another thread has this thread's number, listening sockets and sources. Nothing that
+    /// threads share may be changed from then on.
+    fn is_replaced(&self) -> bool {
+        self.register.is_seized()
     }
 
     /// Waits for events, and handles them and the deadlines that have passed. Returns whether to
@@ -220,21 +235,31 @@ impl RelayThread {
         }
         self.clockwork.begin_turn(deadline, events.len());
         self.counters.turns.add(1);
+        self.register.put_in_hand(None);
         let now = self.clockwork.now();
         for event in events.iter() {
+            if self.is_replaced() {
+                return Ok(false);
+            }
             self.handle_event(event, now);
+            self.register.put_in_hand(None);
         }
         for _ in 0..self.sessions.unfinished() {
-            self.in_hand = self.sessions.next_unfinished();
+            if let Some(key) = self.sessions.next_unfinished() {
+                self.sessions.put_in_hand(key);
+            }
             let over = self.sessions.go_on(&mut self.acceptors, now);
-            self.in_hand = None;
             self.take_back(over);
+            self.register.put_in_hand(None);
         }
         while let Some(key) = self.sessions.pop_due(now) {
-            self.in_hand = Some(key);
+            self.sessions.put_in_hand(key);
             let over = (self.sessions).handle_timer(key, &mut self.acceptors, now);
-            self.in_hand = None;
             self.take_back(over);
+            self.register.put_in_hand(None);
+        }
+        if self.is_replaced() {
+            return Ok(false);
         }
         for index in 0..self.sources.len() {
             let deadline = self.sources[index].as_ref().and_then(|of| of.deadline());
@@ -246,6 +271,10 @@ impl RelayThread {
         let (negotiations, mut around) = self.negotiations();
         negotiations.handle_names(&mut around);
         negotiations.handle_timers(&mut around);
+        self.register.put_in_hand(None);
+        if self.is_replaced() {
+            return Ok(false);
+        }
         self.acceptors.resume(now);
         self.share_sockets(now);
         (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
@@ -315,9 +344,8 @@ impl RelayThread {
         match Token::from(event) {
             Token::Session(key, leg) => {
                 let acceptors = &mut self.acceptors;
-                self.in_hand = Some(key);
+                self.sessions.put_in_hand(key);
                 let over = (self.sessions).handle_event(key, leg, event.flags, acceptors, now);
-                self.in_hand = None;
                 self.take_back(over);
             }
             Token::Negotiation(key) => {
@@ -345,10 +373,12 @@ impl RelayThread {
             counters: &self.counters,
             now: self.clockwork.now(),
         };
+        self.source_in_hand = Some(index);
         match number {
             0 => source.handle(&mut host),
             number => source.handle_socket(number, &mut host),
         }
+        self.source_in_hand = None;
         if source.is_over() {
             *place = None;
         }
@@ -382,11 +412,14 @@ impl RelayThread {
     fn accept(&mut self, index: usize, most: usize) -> bool {
         let now = self.clockwork.now();
         for _ in 0..most {
+            if self.is_replaced() {
+                return false;
+            }
             (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
             let Some(acceptor) = self.acceptors.get_mut(index) else {
                 return false;
             };
-            match acceptor.open(now, &self.limits) {
+            match acceptor.open(now, &self.register) {
                 Acceptance::Session(arrival, legs) => {
                     self.counters.option_errors.add(legs.option_errors);
                     // Otherwise both legs are dropped, which resets them.

@@ -12,7 +12,8 @@ use midspan_policy::{
     Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
     SessionSettings, Start,
 };
-use midspan_relay::{Relay, Settings};
+use midspan_relay::access::AccessRules;
+use midspan_relay::{Language, Listener, Negotiation, Relay, Settings};
 use midspan_units::{Time, TimeSpan};
 use socket2::{Domain, Socket, Type};
 
@@ -21,13 +22,17 @@ use crate::support::*;
 /// A client for which the policy panics, as for all clients of its network.
 const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
 
-/// A policy that panics at the start of one client's session, and once at a sample.
+/// Each connection to this port is fatal.
+const FATAL_PORT: u16 = 9;
+
+/// A policy that panics at the start of one client's session, for one port, and once at a sample.
 struct Fatal {
     at_next_sample: Arc<AtomicBool>,
 }
 
 impl Policy for Fatal {
-    fn admit(&mut self, _: Time, _: &Request) -> Admission {
+    fn admit(&mut self, _: Time, request: &Request) -> Admission {
+        assert!(request.server.port() != FATAL_PORT, "a planted fault");
         Admission::Intercept {
             handshake: Handshake::Early,
             connect_timeout: None,
@@ -170,4 +175,83 @@ fn a_thread_that_panics_without_end_ends() {
     }
     plant(&bench, Ipv4Addr::new(127, 66, 0, 11));
     bench.wait_for("the end", |now| now.threads_running == 0);
+}
+
+/// A relay whose clients name the server by SOCKS5, and the address at which it listens.
+fn socks5_bench() -> Bench {
+    let settings = Settings {
+        threads: 1,
+        ..Settings::default()
+    };
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let mut open = listener(&settings, to, SessionSettings::default());
+    let address = local_address(&open);
+    let negotiation = Negotiation {
+        language: Language::Socks5,
+        users: None,
+        access: AccessRules::default(),
+        timeout: TimeSpan::from_seconds(30),
+        proxies: None,
+        header: None,
+        overlay: None,
+    };
+    open.listener = Listener {
+        listen: Some(address),
+        ..Listener::new("test", negotiation.into())
+    };
+    let relay = Relay::start_with(&settings, vec![open], |_| {
+        Box::new(Fatal {
+            at_next_sample: Arc::default(),
+        })
+    });
+    Bench {
+        relay: relay.unwrap(),
+        address,
+        server,
+    }
+}
+
+/// Requests a port of 127.0.0.1; returns the reply, as far as there is one.
+fn request(bench: &Bench, port: u16) -> Option<u8> {
+    let mut client = bench.connect();
+    client.write_all(b"\x05\x01\x00").unwrap();
+    client.read_exact(&mut [0; 2]).ok()?;
+    let [high, low] = port.to_be_bytes();
+    client
+        .write_all(&[5, 1, 0, 1, 127, 0, 0, 1, high, low])
+        .ok()?;
+    let mut reply = [0; 2];
+    client.read_exact(&mut reply).ok()?;
+    Some(reply[1])
+}
+
+#[test]
+fn a_negotiation_is_suspected_by_its_server() {
+    let bench = socks5_bench();
+    assert_eq!(request(&bench, FATAL_PORT), None);
+    bench.wait_for("a panic", |now| now.panics == 1);
+    for _ in 0..3 {
+        // Not allowed by the rules.
+        assert_eq!(request(&bench, FATAL_PORT), Some(2));
+    }
+    assert_eq!(bench.statistics().panics, 1);
+    // Other servers are served.
+    let port = bench.server.local_addr().unwrap().port();
+    assert_eq!(request(&bench, port), Some(0));
+}
+
+#[test]
+fn a_negotiation_without_a_server_is_suspected_by_its_listener() {
+    let bench = socks5_bench();
+    let port = bench.server.local_addr().unwrap().port();
+    assert_eq!(request(&bench, port), Some(0));
+    let suspect = Request {
+        client: "127.0.0.1:1".parse().unwrap(),
+        server: bench.address,
+    };
+    let (_, clock) = bench.relay.learned();
+    bench.relay.suspects().note(clock.now(), &suspect);
+    assert_eq!(request(&bench, port), None);
+    bench.wait_for("a refusal", |now| now.refused_suspects == 1);
 }

@@ -11,6 +11,7 @@ mod pressure;
 mod random;
 mod shared_sockets;
 mod sources;
+mod stuck;
 #[path = "../support/mod.rs"]
 mod support;
 mod transfer;

@@ -15,7 +15,8 @@ metrics! {
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
     /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP
     /// connection), connection_tracking (the table is nearly full), unreachable (the server, or
-    /// from the client's address), policy, panic (such a connection may have caused one), control
+    /// from the client's address), policy, panic (such a connection may have caused one, or a
+    /// stuck thread), control
     /// (the control group), unanswered (the client repeated its SYN), asymmetric (the server's
     /// answers do not come back through this machine), overdue (the client had not repeated its SYN
     /// in time when others needed room).

@@ -1,11 +1,12 @@
 //! SYNs that are held while Midspan connects to their servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
 use midspan_policy::leave_alone::Passage;
-use midspan_relay::{Arrival, Shortage, connect_as_client};
+use midspan_relay::{Arrival, Shortage, SourceSockets, connect_as_client};
 use midspan_units::Dscp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -40,6 +41,7 @@ impl Worker {
                     listener,
                     arrival,
                     server: connecting.socket,
+                    thread: self.thread,
                     sockets: None,
                     deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
                     memory,
@@ -103,7 +105,38 @@ impl Worker {
             return self.log_trouble("its server leg cannot be watched", &error);
         }
         held.sockets.clone_from(&self.sockets);
-        self.shared.held().insert(token, held);
+        let shared = Arc::clone(&self.shared);
+        let mut all = shared.held();
+        // The part that replaces this one takes over what is held, and then no more.
+        match self.is_replaced() {
+            false => all.insert(token, held),
+            true => self.decide(packet, Verdict::Drop),
+        }
+    }
+
+    /// Watches the server legs of the SYNs that the former part on this thread has held.
+    pub(super) fn take_over(&self, sockets: &SourceSockets) {
+        let mut all = self.shared.held();
+        for (token, held) in all.of_thread(self.thread) {
+            if let Some(former) = held.sockets.take() {
+                let _ = former.forget(&held.server);
+            }
+            // A server leg that cannot be watched is given up at its deadline.
+            if sockets.watch(&held.server, token).is_ok() {
+                held.sockets = Some(sockets.clone());
+            }
+        }
+    }
+
+    /// The part on this thread was handling a SYN when it panicked, or when its thread was stuck. It has not
+    /// decided about the SYN. When the client repeats the SYN, it counts as a new one.
+    pub(super) fn abandon_in_hand(&self) {
+        let Some(request) = self.shared.put_in_hand(self.thread, None) else {
+            return;
+        };
+        if self.shared.held().of(request).is_none() {
+            self.shared.openings.forget(request);
+        }
     }
 
     /// The client has begun a new attempt from the same port; the connection to the server stays
@@ -123,7 +156,10 @@ impl Worker {
     pub(super) fn handle_answer(&mut self, token: u64) {
         let held = self.shared.held().take(token);
         if let Some(held) = held {
+            let request = held.arrival.request;
+            self.shared.put_in_hand(self.thread, Some(request));
             self.answer(held);
+            self.shared.put_in_hand(self.thread, None);
         }
     }
 

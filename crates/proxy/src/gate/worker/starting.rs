@@ -29,6 +29,10 @@ impl Worker {
         server: OwnedFd,
     ) {
         let request = arrival.request;
+        if self.is_replaced() {
+            // The client repeats its SYN, and another part decides about it.
+            return self.decide(packet.id, Verdict::Drop);
+        }
         let start = self.start_of(request, listener);
         arrival.start = start;
         let window = start.map(|start| start.window);

@@ -1,11 +1,12 @@
 //! Threads of the relay that are stuck.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use midspan_proxy::client;
 use midspan_proxy::command::LateThreadStatus;
+use midspan_testbed::testing::bounded;
 
 use super::support::*;
 use crate::common::held_thread::HeldThread;
@@ -31,17 +32,26 @@ fn late(proxy: &Midspan) -> Vec<LateThreadStatus> {
     proxy.status().late_threads
 }
 
-/// A stuck thread is reported, first as late and then as stuck, and the relay is ended.
+/// Number of threads that have been replaced, by the log.
+fn replaced(proxy: &Midspan) -> usize {
+    proxy.log().matches("a new thread replaces it").count()
+}
+
+/// A stuck thread is reported, first as late and then as stuck. A new thread replaces it.
 #[kernel_test]
 fn a_stuck_thread() {
-    let mut proxy = proxy("3 s");
+    let proxy = proxy("3 s");
     assert_eq!(health(), (200, "ok\n".to_owned()));
     assert!(late(&proxy).is_empty());
     let listener = TcpListener::bind(loopback(9090)).unwrap();
+    let session = || {
+        let client = connect(loopback(8080));
+        (client, bounded(listener.accept().unwrap().0))
+    };
     // These sessions belong to all threads, and some to the stuck thread.
-    let mut clients: Vec<_> = (0..20).map(|_| connect(loopback(8080))).collect();
-    let _servers: Vec<_> = (0..20).map(|_| listener.accept().unwrap()).collect();
-    let held = HeldThread::hold(proxy.status().relay_pid, "relay 1");
+    let mut sessions: Vec<_> = (0..20).map(|_| session()).collect();
+    let relay = proxy.status().relay_pid;
+    let held = HeldThread::hold(relay, "relay 1");
     let start = Instant::now();
     wait_until("late", || !late(&proxy).is_empty());
     let after = start.elapsed();
@@ -54,25 +64,69 @@ fn a_stuck_thread() {
     assert_eq!(status, 200);
     assert!(said.starts_with("ok\nthread relay 1 is late: "), "{said}");
     println!("    late after {:.2} s", after.as_secs_f64());
-    // The thread is stuck, which lasts only a moment because the relay is then ended.
+    // The thread is stuck, which lasts only a moment because the thread is then replaced.
     wait_until("stuck", || {
         let answer = client::get(crate::common::admin(), "/health");
         answer.is_ok_and(|(status, said)| status == 503 && said.contains("relay 1 is stuck"))
     });
     println!("    stuck after {:.2} s", start.elapsed().as_secs_f64());
+    wait_until("replaced", || replaced(&proxy) == 1);
+    println!("    replaced after {:.2} s", start.elapsed().as_secs_f64());
+    wait_until("well again", || health() == (200, "ok\n".to_owned()));
+    // The sessions of the stuck thread are reset, and the others continue.
+    let is_alive = |(client, server): &mut (TcpStream, TcpStream)| {
+        client.write_all(b"x").is_ok() && server.read(&mut [0]).is_ok_and(|count| count == 1)
+    };
+    sessions.retain_mut(is_alive);
+    let alive = sessions.len();
+    assert!((1..20).contains(&alive), "{alive} of 20");
+    let mut more: Vec<_> = (0..20).map(|_| session()).collect();
+    assert!(more.iter_mut().all(is_alive));
+    assert_eq!(crate::common::metric("midspan_threads_replaced_total"), 1.0);
+    assert_eq!(crate::common::metric("midspan_threads"), 2.0);
+    assert_eq!(proxy.status().relay_pid, relay);
+    // The thread continues, and ends.
+    drop(held);
+    wait_until("ended", || {
+        proxy
+            .log()
+            .contains("the former relay thread 1 goes on, and ends")
+    });
+    assert!(sessions.iter_mut().chain(&mut more).all(is_alive));
+    assert_eq!(health(), (200, "ok\n".to_owned()));
+    drop((sessions, more));
+    let log = proxy.log();
+    for text in ["thread relay 1 is late", "thread relay 1 is stuck"] {
+        assert!(log.contains(text), "{text}: {log}");
+    }
+    proxy.stop();
+}
+
+/// After two stuck threads, the third one ends the relay.
+#[kernel_test]
+fn the_third_stuck_thread() {
+    let mut proxy = proxy("1 s");
+    let listener = TcpListener::bind(loopback(9090)).unwrap();
+    let relay = proxy.status().relay_pid;
+    let mut held = Vec::new();
+    for (number, thread) in ["relay 1", "relay 1"].into_iter().enumerate() {
+        held.push(HeldThread::hold(relay, thread));
+        wait_until("replaced", || replaced(&proxy) == number + 1);
+    }
+    let mut clients: Vec<_> = (0..20).map(|_| connect(loopback(8080))).collect();
+    let _servers: Vec<_> = (0..20).map(|_| listener.accept().unwrap()).collect();
+    held.push(HeldThread::hold(relay, "relay 0"));
     // All sessions are reset, those of the stuck thread too.
     for client in &mut clients {
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
-    println!("    ended after {:.2} s", start.elapsed().as_secs_f64());
     drop(held);
     assert_eq!(proxy.wait().code(), Some(1));
     let log = proxy.log();
     for text in [
-        "thread relay 1 is late",
-        "thread relay 1 is stuck",
-        "error: thread relay 1 of the relay process made no turn for 3 s",
+        "thread relay 0 is stuck, the third one in ten minutes",
+        "error: thread relay 0 of the relay process made no turn for 1 s",
     ] {
         assert!(log.contains(text), "{text}: {log}");
     }

@@ -22,9 +22,10 @@ use super::support::*;
 
 const BYPASSED: u16 = 81;
 const REFUSED: u16 = 82;
+const FATAL: u16 = 83;
 
-/// A policy that lets connections to one port pass untouched, refuses those to another, and records
-/// the requests.
+/// A policy that lets connections to one port pass untouched, refuses those to another, panics for those
+/// to a third, and records the requests.
 struct ByPort {
     seen: Arc<Mutex<Vec<Request>>>,
     otherwise: Configured,
@@ -36,6 +37,7 @@ impl Policy for ByPort {
         match request.server.port() {
             BYPASSED => Admission::Bypass,
             REFUSED => Admission::Refuse,
+            FATAL => panic!("a planted fault"),
             _ => self.otherwise.admit(now, request),
         }
     }
@@ -161,6 +163,35 @@ fn the_policy_is_asked_at_the_syn() {
     assert_eq!(statistics.passed_by_policy, 2);
     assert_eq!(statistics.refused_by_policy, 2);
     assert_eq!(statistics.taken, 0);
+    assert!(gate.is_running());
+    drop(gate);
+    assert_eq!(relay.statistics().threads_running, 2);
+    drop(relay);
+    network.gateway.run(move || drop(interception)).unwrap();
+}
+
+/// The SYN for which the gate has panicked is not decided on. When the client repeats the SYN, the connection
+/// passes untouched.
+#[kernel_test]
+fn a_panic_of_the_gate_names_a_suspect() {
+    let network = Network::new();
+    let fatal = network.listen(FATAL);
+    let listener = network.listen(BYPASSED);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = Arc::clone(&seen);
+    let (interception, gate, relay) = network.gateway.run(move || start(&noted)).unwrap();
+    for (number, (server, _)) in (1..).zip(BOTH) {
+        for _ in 0..2 {
+            let mut near = network.connect(server, FATAL).unwrap();
+            let (mut far, _) = accept(&fatal);
+            echoes(&mut near, &mut far);
+        }
+        assert_eq!(relay.statistics().panics, number);
+        assert_eq!(gate.statistics().passed_suspects, 2 * number);
+        let mut near = network.connect(server, BYPASSED).unwrap();
+        let (mut far, _) = accept(&listener);
+        echoes(&mut near, &mut far);
+    }
     assert!(gate.is_running());
     drop(gate);
     assert_eq!(relay.statistics().threads_running, 2);

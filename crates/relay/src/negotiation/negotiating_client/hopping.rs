@@ -1,7 +1,6 @@
 //! The hops of an overlay: one that a node has sent, and the one to the next node.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
 
 use midspan_explicit::hop::{HopAnswer, HopError, HopFailure, HopRequest};
 use midspan_explicit::{Destination, Failure};
@@ -13,6 +12,7 @@ use super::super::Reason;
 use super::super::attempts::failure;
 use super::super::hop_call::{HopCall, HopState};
 use super::{NegotiatingClient, Speaker, Stage, Step};
+use crate::register::SharedSocket;
 
 /// The hop from this node to the next one.
 pub(super) struct NextNode {
@@ -117,7 +117,7 @@ impl NegotiatingClient {
     }
 
     /// The server, or the next node, is connected.
-    pub(super) fn reached(&mut self, address: SocketAddr, socket: OwnedFd, now: Time) -> Step {
+    pub(super) fn reached(&mut self, address: SocketAddr, socket: SharedSocket, now: Time) -> Step {
         self.connect_time = now.since(self.connect_begin);
         let Some(node) = &mut self.next_node else {
             return self.connected(address, socket, None);

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use midspan_explicit::http::Side as Message;
 use proptest::prelude::*;
@@ -153,7 +153,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut now = Time::from_nanoseconds(1_000_000_000);
     let address = SocketAddr::from(([127, 0, 0, 1], 5));
     let client = NewClient {
-        socket: client,
+        socket: Arc::new(client),
         address,
         seat,
     };
@@ -161,7 +161,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut negotiating = Some(NegotiatingClient::new(
         client, memory, 0, settings, None, now,
     ));
-    let mut server = Some(server);
+    let mut server = Some(Arc::new(server));
     let mut session = None;
     let mut shared = Shared::new(Pipes::new(4, 64 << 10));
     let (mut sent, mut client_over) = (0, false);

@@ -21,6 +21,7 @@ use crate::access::AccessRules;
 use crate::destination::Finder;
 use crate::limits::{ListenerLimits, RelayLimits};
 use crate::listener::{Destination, Language, Listener, Negotiation};
+use crate::negotiation::Names;
 use crate::opening::{AcceptorParts, ListenerId};
 use crate::scripted::{self, Kernel};
 use crate::sharing::ListeningSocket;
@@ -273,24 +274,27 @@ impl Bench {
             id: ListenerId(0),
             finder: Finder::new(&listener.to, &Arc::default()),
             policy,
-            counters: observation.registry.counters("test"),
+            counters: observation.registry.counters(0, "test"),
             places: limits.set_listener("test", listener.limits.sessions, true),
             verdicts: Default::default(),
             knowledge: Default::default(),
             suspects: Default::default(),
             listener,
         };
-        let socket = ListeningSocket { socket, sharing };
+        let socket = ListeningSocket {
+            socket: Arc::new(socket),
+            sharing,
+        };
         let acceptor = Acceptor::new(Some(socket), acceptor);
         let control = Arc::new(Control::new().unwrap());
         let (updates, received) = mpsc::channel();
         let parts = ThreadParts {
             number: 0,
-            names: Arc::new(Names::new(1, Arc::clone(&control))),
+            names: Arc::new(Names::new(Arc::clone(&control))).of_thread(),
             control,
             updates: received,
             clock: Clock::start(),
-            limits,
+            register: Arc::new(Register::new(limits)),
             tries: Arc::default(),
             pipes: Pipes::new(0, 0),
             observation,

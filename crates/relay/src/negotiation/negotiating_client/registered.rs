@@ -1,0 +1,57 @@
+//! The negotiation in the register of its thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use midspan_policy::Request;
+
+use super::NegotiatingClient;
+use crate::register::{Entry, Register, Registration, SharedSocket};
+
+impl NegotiatingClient {
+    /// Adds the negotiation to the register of its thread, with this address as the server until the
+    /// client has named one. A proxy's address does not count as a client's.
+    pub fn register(&mut self, register: &Arc<Register>, listener: Option<SocketAddr>) {
+        let is_client = self.settings.client_is_peer();
+        let request = listener.filter(|_| is_client).map(|server| Request {
+            client: self.client_address,
+            server,
+        });
+        self.registration = Some(register.add(Entry {
+            request,
+            client: Arc::downgrade(&self.client),
+            servers: Vec::new(),
+            place: self.seat.place(),
+            memory: self.memory.memory(),
+        }));
+    }
+
+    /// Its entry in the register.
+    pub const fn registration(&self) -> Option<&Registration> {
+        self.registration.as_ref()
+    }
+
+    /// The client is to be connected to this server, or to this node of the overlay.
+    pub fn note_server(&self, server: SocketAddr) {
+        if let Some(registration) = &self.registration {
+            registration.set_request(Request {
+                client: self.client_address,
+                server,
+            });
+        }
+    }
+}
+
+/// A function that connects by `call`, and adds the socket to the entry of the negotiation.
+pub fn adding(
+    registration: Option<&Registration>,
+    mut call: impl FnMut(SocketAddr) -> rustix::io::Result<SharedSocket>,
+) -> impl FnMut(SocketAddr) -> rustix::io::Result<SharedSocket> {
+    move |address| {
+        let socket = call(address)?;
+        if let Some(registration) = registration {
+            registration.add_server(&socket);
+        }
+        Ok(socket)
+    }
+}

@@ -1,0 +1,416 @@
+//! The register of one thread's connections, by which the relay's owner can end them.
+//!
+//! Only a thread itself can use its sessions and negotiations. If the thread is stuck, the owner of the relay
+//! [seizes](Register::seize) the register of the thread: it resets the sockets, gives back the places and the
+//! memory, and gets the connection that the thread was handling. The thread may continue later. Then it finds
+//! its register [seized](Register::is_seized), and ends: another thread has its number, its listening sockets
+//! and its sources of events.
+//!
+//! A socket is shared with the register, so its descriptor cannot become another file while the owner of the
+//! relay uses it. The register itself keeps no socket open.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+
+use midspan_policy::Request;
+
+use super::limits::{Limits, MemoryAside, Spare, TakenPlace};
+use super::system;
+use super::table::{Key, Table};
+
+/// A socket that the register of its thread can reset.
+pub type SharedSocket = Arc<OwnedFd>;
+
+/// No connection is in hand.
+const NOTHING: u64 = 0;
+
+/// The connections of one thread.
+#[derive(Debug)]
+pub struct Register {
+    limits: Arc<Limits>,
+    is_seized: AtomicBool,
+    /// The key of the connection that the thread is handling, plus 1.
+    in_hand: AtomicU64,
+    content: Mutex<Content>,
+}
+
+#[derive(Debug)]
+struct Content {
+    entries: Table<Entry>,
+    memory: Sums,
+    /// A connection that the thread is setting up, and that has no entry yet.
+    opening: Option<Request>,
+    /// The descriptors of a thread that was replaced, until the thread has closed them.
+    left: Option<Spare>,
+}
+
+/// Memory of all sessions of the thread, in KiB, and their number.
+#[derive(Debug, Default)]
+struct Sums {
+    used: u64,
+    reserved: u64,
+    sessions: u64,
+}
+
+/// What one connection occupies.
+#[derive(Debug, Default)]
+pub struct Entry {
+    /// Its client and its server; for a negotiation whose server is unknown, the address of the listener.
+    pub request: Option<Request>,
+    /// The socket towards the client.
+    pub client: Weak<OwnedFd>,
+    /// The sockets towards the server. A negotiation may have several.
+    pub servers: Vec<Weak<OwnedFd>>,
+    /// Its place among the sessions.
+    pub place: Weak<TakenPlace>,
+    /// Memory that is set aside for it. The memory of sessions is in the sums of the register.
+    pub memory: Weak<MemoryAside>,
+}
+
+/// An entry, which is removed when this value is dropped.
+#[derive(Debug)]
+pub struct Registration {
+    register: Arc<Register>,
+    key: Key,
+}
+
+/// The connections of a thread that was replaced.
+#[derive(Debug)]
+pub struct Seized {
+    entries: Vec<Entry>,
+    /// The connection that the thread was handling.
+    pub in_hand: Option<Request>,
+}
+
+impl Register {
+    /// An empty register.
+    pub const fn new(limits: Arc<Limits>) -> Self {
+        Self {
+            limits,
+            is_seized: AtomicBool::new(false),
+            in_hand: AtomicU64::new(NOTHING),
+            content: Mutex::new(Content {
+                entries: Table::new(),
+                memory: Sums {
+                    used: 0,
+                    reserved: 0,
+                    sessions: 0,
+                },
+                opening: None,
+                left: None,
+            }),
+        }
+    }
+
+    /// The limits of all threads.
+    pub const fn limits(&self) -> &Arc<Limits> {
+        &self.limits
+    }
+
+    /// Whether the thread has been replaced.
+    pub fn is_seized(&self) -> bool {
+        self.is_seized.load(Ordering::Acquire)
+    }
+
+    /// Adds a connection. After the seizure, the entry is not kept.
+    pub fn add(self: &Arc<Self>, entry: Entry) -> Registration {
+        let mut content = self.lock();
+        let key = match self.is_seized() {
+            true => Key::from_number(u64::MAX),
+            false => content.entries.insert(entry),
+        };
+        Registration {
+            register: Arc::clone(self),
+            key,
+        }
+    }
+
+    /// The thread handles this connection from now on, or none.
+    pub fn put_in_hand(&self, registration: Option<&Registration>) {
+        let number = registration.map_or(NOTHING, |it| it.key.number().wrapping_add(1));
+        // Only after a panic, or when the thread is stuck, does anyone read it.
+        self.in_hand.store(number, Ordering::Relaxed);
+    }
+
+    /// The thread sets up this connection from now on, which has no entry yet, or none.
+    pub fn put_opening_in_hand(&self, opening: Option<Request>) {
+        self.lock().opening = opening;
+    }
+
+    /// The connection that the thread was handling when it panicked; afterwards, none is in hand.
+    pub fn take_in_hand(&self) -> Option<Request> {
+        let mut content = self.lock();
+        let request = self.find_in_hand(&mut content);
+        content.opening = None;
+        self.in_hand.store(NOTHING, Ordering::Relaxed);
+        request
+    }
+
+    fn find_in_hand(&self, content: &mut Content) -> Option<Request> {
+        let number = self.in_hand.load(Ordering::Relaxed);
+        let entry = match number.checked_sub(1) {
+            Some(key) => content.entries.get_mut(Key::from_number(key)),
+            None => None,
+        };
+        entry.and_then(|entry| entry.request).or(content.opening)
+    }
+
+    /// Counts a new session in the memory budget.
+    pub fn begin_session(&self) {
+        let mut content = self.lock();
+        if !self.is_seized() {
+            content.memory.sessions += 1;
+            self.limits.budget.begin_session();
+        }
+    }
+
+    /// Counts the end of a session.
+    pub fn end_session(&self) {
+        let mut content = self.lock();
+        if !self.is_seized() && content.memory.sessions > 0 {
+            content.memory.sessions -= 1;
+            self.limits.budget.end_session();
+        }
+    }
+
+    /// Replaces the used and the reserved memory of a session: from the first to the second number of KiB.
+    pub fn change_memory(&self, used: [u32; 2], reserved: [u32; 2]) {
+        if used[0] == used[1] && reserved[0] == reserved[1] {
+            return;
+        }
+        let mut content = self.lock();
+        if self.is_seized() {
+            return;
+        }
+        let [old_used, used] = used.map(u64::from);
+        let [old_reserved, reserved] = reserved.map(u64::from);
+        let sums = &mut content.memory;
+        sums.used = (sums.used + used).saturating_sub(old_used);
+        sums.reserved = (sums.reserved + reserved).saturating_sub(old_reserved);
+        let budget = &self.limits.budget;
+        budget.change_use(old_used * 1024, used * 1024);
+        budget.change_reserved(old_reserved * 1024, reserved * 1024);
+    }
+
+    /// All sessions end: gives their memory back.
+    pub fn forget_memory(&self) {
+        let mut content = self.lock();
+        self.give_memory_back(&mut content);
+    }
+
+    fn give_memory_back(&self, content: &mut Content) {
+        let sums = std::mem::take(&mut content.memory);
+        let budget = &self.limits.budget;
+        budget.change_use(sums.used * 1024, 0);
+        budget.change_reserved(sums.reserved * 1024, 0);
+        for _ in 0..sums.sessions {
+            budget.end_session();
+        }
+    }
+
+    /// Replaces the thread: it has no connections any more, and gets none. `None` if it has been replaced
+    /// before, or if it is stuck while it changes the register itself.
+    pub fn seize(&self) -> Option<Seized> {
+        let mut content = match self.content.try_lock() {
+            Ok(content) => content,
+            Err(TryLockError::Poisoned(content)) => content.into_inner(),
+            Err(TryLockError::WouldBlock) => return None,
+        };
+        if self.is_seized.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        let in_hand = self.find_in_hand(&mut content);
+        let entries: Vec<Entry> = std::mem::replace(&mut content.entries, Table::new())
+            .into_values()
+            .collect();
+        let descriptors = entries.iter().flat_map(Entry::sockets).count() as u64;
+        content.left = Some(self.limits.count_descriptors(descriptors));
+        self.give_memory_back(&mut content);
+        Some(Seized { entries, in_hand })
+    }
+
+    /// Number of connections.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.lock().entries.len()
+    }
+
+    /// No code panics while it holds this lock, so the content is always consistent.
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// The sockets that are still open.
+    fn sockets(&self) -> impl Iterator<Item = SharedSocket> {
+        let all = std::iter::once(&self.client).chain(&self.servers);
+        all.filter_map(Weak::upgrade)
+    }
+}
+
+impl Registration {
+    /// Sets the client and the server.
+    pub fn set_request(&self, request: Request) {
+        self.change(|entry| entry.request = Some(request));
+    }
+
+    /// Adds a socket towards the server.
+    pub fn add_server(&self, socket: &SharedSocket) {
+        self.change(|entry| {
+            entry.servers.retain(|known| known.strong_count() > 0);
+            entry.servers.push(Arc::downgrade(socket));
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.register.lock().entries.get_mut(self.key) {
+            change(entry);
+        }
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let entry = self.register.lock().entries.remove(self.key);
+        // After the lock is free.
+        drop(entry);
+    }
+}
+
+impl Seized {
+    /// Number of connections.
+    pub const fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Resets the connections, and gives back what they have occupied.
+    pub fn end(self) {
+        for entry in self.entries {
+            for socket in entry.sockets() {
+                // A socket that cannot be reset is not connected any more.
+                let _ = system::reset(&socket);
+            }
+            if let Some(memory) = entry.memory.upgrade() {
+                memory.give_back();
+            }
+            if let Some(place) = entry.place.upgrade() {
+                place.give_back();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+    use super::*;
+    use crate::limits::{RelayLimits, SessionLimits};
+
+    fn register() -> Arc<Register> {
+        let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
+        Arc::new(Register::new(limits))
+    }
+
+    fn request(port: u16) -> Request {
+        Request {
+            client: (Ipv4Addr::LOCALHOST, port).into(),
+            server: (Ipv4Addr::LOCALHOST, 80).into(),
+        }
+    }
+
+    fn entry(port: u16) -> Entry {
+        Entry {
+            request: Some(request(port)),
+            ..Entry::default()
+        }
+    }
+
+    /// A connection: the relay's socket, and its peer.
+    fn connection() -> (SharedSocket, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (Arc::new(listener.accept().unwrap().0.into()), peer)
+    }
+
+    #[test]
+    fn sockets_are_reset_although_their_owner_keeps_them() {
+        let register = register();
+        let (client, mut client_peer) = connection();
+        let (server, mut server_peer) = connection();
+        let registration = register.add(Entry {
+            client: Arc::downgrade(&client),
+            ..entry(1)
+        });
+        registration.add_server(&server);
+        let seized = register.seize().unwrap();
+        assert_eq!(seized.count(), 1);
+        assert!(register.is_seized() && register.seize().is_none());
+        seized.end();
+        for peer in [&mut client_peer, &mut server_peer] {
+            let error = peer.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+        }
+        // The owner continues later, with sockets that are still its own.
+        assert!(system::receive(std::os::fd::AsFd::as_fd(&client), &mut [0]).is_err());
+        drop((client, server, registration));
+        assert_eq!(register.len(), 0);
+    }
+
+    #[test]
+    fn what_a_replaced_thread_had_is_given_back_once() {
+        let register = register();
+        let limits = Arc::clone(register.limits());
+        let places = limits.set_listener("one", SessionLimits::default(), true);
+        let seat = limits.take_of(&places, None).unwrap();
+        let memory = limits.set_aside(7 << 10);
+        register.begin_session();
+        register.change_memory([0, 40], [0, 80]);
+        let registration = register.add(Entry {
+            place: seat.place(),
+            memory: memory.memory(),
+            ..entry(1)
+        });
+        let (socket, _peer) = connection();
+        registration.add_server(&socket);
+        register.seize().unwrap().end();
+        let now = || {
+            let budget = &limits.budget;
+            (budget.used(), budget.reserved(), places.taken().0)
+        };
+        assert_eq!(now(), (0, 0, 0));
+        // The thread continues.
+        register.change_memory([40, 50], [80, 90]);
+        register.end_session();
+        register.begin_session();
+        register.forget_memory();
+        drop((seat, memory, registration));
+        assert_eq!(now(), (0, 0, 0));
+        assert!(register.add(entry(2)).key.number() == u64::MAX);
+        assert_eq!(register.len(), 0);
+    }
+
+    #[test]
+    fn the_connection_in_hand_is_known() {
+        let register = register();
+        let registration = register.add(entry(1));
+        assert_eq!(register.take_in_hand(), None);
+        register.put_in_hand(Some(&registration));
+        register.put_opening_in_hand(Some(request(2)));
+        assert_eq!(register.take_in_hand(), Some(request(1)));
+        assert_eq!(register.take_in_hand(), None);
+        register.put_opening_in_hand(Some(request(2)));
+        assert_eq!(register.take_in_hand(), Some(request(2)));
+        // An entry that does not exist any more is no suspect.
+        register.put_in_hand(Some(&registration));
+        drop(registration);
+        assert_eq!(register.take_in_hand(), None);
+        let registration = register.add(entry(3));
+        registration.set_request(request(4));
+        register.put_in_hand(Some(&registration));
+        assert_eq!(register.seize().unwrap().in_hand, Some(request(4)));
+    }
+}

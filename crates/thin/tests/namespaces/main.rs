@@ -279,7 +279,7 @@ fn the_service_manager_is_notified() {
 }
 
 /// Most downloads from one address. A busy machine pauses a download for longer than a round trip, and `ace` then
-/// estimates the window anew: such a download saves few ACKs.
+/// estimates the window again: such a download saves few ACKs.
 const DOWNLOADS: usize = 6;
 
 #[kernel_test]

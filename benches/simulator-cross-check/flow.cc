@@ -1,10 +1,11 @@
 // One flow over a chain of links in ns-3, the scenario `single` of `src/scenario.rs`.
 //
-//     flow VARIANT LOSS SEED SECONDS [beyond]
+//     flow VARIANT LOSS SEED SECONDS [standard] [beyond]
 //
-// VARIANT is NewReno, Sack, or NewRenoLimited: NewReno with ns-3's limited transmit. With `beyond`,
-// it also tells on standard error how many segments left while more than cwnd and a segment was
-// under way, outside recovery, and which part of cwnd ssthresh became.
+// VARIANT is NewReno, Sack, or NewRenoLimited: NewReno with ns-3's limited transmit. With `standard`,
+// ssthresh is that of the RFCs (settings.h). With `beyond`, it also prints on standard error how many
+// segments left while more than cwnd and a segment was under way, outside recovery, and which part of
+// cwnd ssthresh became.
 //
 // Prints the packets that arrived in order. What ns-3 does otherwise by default is set as ns-2 has
 // it.
@@ -75,14 +76,24 @@ static void Watch()
 
 int main(int argc, char** argv)
 {
-    if (argc < 5 || argc > 6)
+    bool beyond = false;
+    bool standard = false;
+    bool known = argc >= 5;
+    for (int option = 5; option < argc; ++option)
     {
-        std::cerr << "usage: flow VARIANT LOSS SEED SECONDS [beyond]" << std::endl;
+        const std::string name = argv[option];
+        beyond |= name == "beyond";
+        standard |= name == "standard";
+        known &= name == "beyond" || name == "standard";
+    }
+    if (!known)
+    {
+        std::cerr << "usage: flow VARIANT LOSS SEED SECONDS [standard] [beyond]" << std::endl;
         return 2;
     }
     const double loss = std::atof(argv[2]);
     RngSeedManager::SetRun(std::atoi(argv[3]));
-    MatchNs2(argv[1]);
+    MatchNs2(argv[1], standard);
 
     NodeContainer nodes;
     nodes.Create(4);
@@ -117,7 +128,7 @@ int main(int argc, char** argv)
     ApplicationContainer sinks =
         PacketSinkHelper("ns3::TcpSocketFactory", anywhere).Install(nodes.Get(3));
     BulkSendHelper("ns3::TcpSocketFactory", InetSocketAddress(end, 5000)).Install(nodes.Get(0));
-    if (argc == 6)
+    if (beyond)
     {
         // The socket is there when the application has started.
         Simulator::Schedule(MilliSeconds(1), &Watch);
@@ -125,7 +136,7 @@ int main(int argc, char** argv)
     Simulator::Stop(Seconds(std::atof(argv[4])));
     Simulator::Run();
     std::cout << DynamicCast<PacketSink>(sinks.Get(0))->GetTotalRx() / 1000 << std::endl;
-    if (argc == 6)
+    if (beyond)
     {
         std::cerr << seen.beyond << " of " << seen.segments << " segments beyond cwnd; ssthresh was set "
                   << seen.thresholds << " times, on average to " << seen.shares / seen.thresholds

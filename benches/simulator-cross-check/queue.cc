@@ -1,8 +1,8 @@
 // Several flows over one link with a managed queue in ns-3, the scenario of `src/bin/managed-queues.rs`.
 //
-//     queue METHOD FLOWS SEED SECONDS
+//     queue METHOD FLOWS SEED SECONDS [standard]
 //
-// METHOD is codel or fq_codel. Prints the packets that arrived in order, and the 95th percentile of the
+// METHOD is codel or fq_codel. With `standard`, ssthresh is that of the RFCs (settings.h). Prints the packets that arrived in order, and the 95th percentile of the
 // time in seconds for which a packet with data waited, from the host's IP layer to its transmission.
 
 #include <algorithm>
@@ -27,15 +27,16 @@ static std::vector<double> waits;
 
 int main(int argc, char** argv)
 {
-    if (argc != 5)
+    const bool standard = argc == 6 && std::string(argv[5]) == "standard";
+    if (argc != (standard ? 6 : 5))
     {
-        std::cerr << "usage: queue METHOD FLOWS SEED SECONDS" << std::endl;
+        std::cerr << "usage: queue METHOD FLOWS SEED SECONDS [standard]" << std::endl;
         return 2;
     }
     const bool fair = std::string(argv[1]) == "fq_codel";
     const int flows = std::atoi(argv[2]);
     RngSeedManager::SetRun(std::atoi(argv[3]));
-    MatchNs2("Sack");
+    MatchNs2("Sack", standard);
     Config::SetDefault("ns3::TcpSocket::SndBufSize", UintegerValue(1000000));
 
     NodeContainer nodes;

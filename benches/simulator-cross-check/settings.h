@@ -1,14 +1,55 @@
 // TCP's settings in ns-3 that differ from its defaults, for every program here.
 
+#include <algorithm>
 #include <string>
 
 #include "ns3/core-module.h"
+#include "ns3/internet-module.h"
+
+namespace ns3
+{
+// NewReno that halves what RFC 5681 (equation 4) and RFC 6675 (section 5, step 4.2) halve: the data that is
+// sent and not acknowledged, without the segments of limited transmit. ns-3 halves its bytes in flight, which
+// exclude what is SACKed or lost.
+class TcpStandardThreshold : public TcpNewReno
+{
+  public:
+    static TypeId GetTypeId()
+    {
+        static TypeId id = TypeId("ns3::TcpStandardThreshold")
+                               .SetParent<TcpNewReno>()
+                               .SetGroupName("Internet")
+                               .AddConstructor<TcpStandardThreshold>();
+        return id;
+    }
+
+    std::string GetName() const override
+    {
+        return "TcpStandardThreshold";
+    }
+
+    uint32_t GetSsThresh(Ptr<const TcpSocketState> state, uint32_t) override
+    {
+        const uint32_t outstanding = state->m_highTxMark.Get() - state->m_lastAckedSeq;
+        const uint32_t window = state->m_cWnd;
+        return std::max(2 * state->m_segmentSize, std::min(outstanding, window) / 2);
+    }
+
+    Ptr<TcpCongestionOps> Fork() override
+    {
+        return CopyObject<TcpStandardThreshold>(this);
+    }
+};
+
+NS_OBJECT_ENSURE_REGISTERED(TcpStandardThreshold);
+} // namespace ns3
 
 using namespace ns3;
 
-static void MatchNs2(const std::string& variant)
+static void MatchNs2(const std::string& variant, bool standard = false)
 {
-    Config::SetDefault("ns3::TcpL4Protocol::SocketType", StringValue("ns3::TcpNewReno"));
+    Config::SetDefault("ns3::TcpL4Protocol::SocketType",
+                       StringValue(standard ? "ns3::TcpStandardThreshold" : "ns3::TcpNewReno"));
     // The default, PRR, sends less in recovery.
     Config::SetDefault("ns3::TcpL4Protocol::RecoveryType", StringValue("ns3::TcpClassicRecovery"));
     const bool sack = variant == "Sack";

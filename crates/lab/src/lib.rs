@@ -34,6 +34,7 @@ pub mod topology;
 pub mod trace;
 pub mod validity;
 pub mod verify;
+mod versions;
 pub mod workload;
 
 pub use case::{Case, CaseKind};
@@ -48,3 +49,4 @@ pub use run::{Progress, run, run_with_traces};
 pub use stored::{RUNS, StoredRun};
 pub use supported::check;
 pub use validity::{Purpose, Validity};
+pub use versions::versions;

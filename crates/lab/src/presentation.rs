@@ -15,6 +15,7 @@ use crate::emulator::BIN;
 use crate::headline::RATIO;
 use crate::results::{case_name, cases};
 use crate::trace::{self, RunTrace};
+use crate::versions::versions;
 use crate::{Measurement, headline, validity};
 
 /// The results of a lab run.
@@ -190,20 +191,23 @@ impl Presentation<'_> {
             .map(|run| run.validity.to_string())
             .collect();
         let remark = validity::remark(self.measurements.iter().map(|run| &run.validity));
-        let cases = cases(self.measurements);
-        let cases: Vec<&str> = cases.iter().map(|case| case.name()).collect();
+        let kinds = cases(self.measurements);
+        let programs = versions(kinds.iter().map(|kind| (*kind, self.path)));
+        let cases: Vec<&str> = kinds.iter().map(|case| case.name()).collect();
         let repetitions = self.measurements.iter().map(|run| run.repetition + 1);
+        let mut facts = vec![
+            Fact::new("seed of the first repetition", self.path.seed),
+            Fact::new("repetitions", repetitions.max().unwrap_or(0)),
+            Fact::new("cases, alternating", cases.join(", ")),
+        ];
+        facts.extend(programs);
         Method {
             validity: if void.is_empty() {
                 Validity::Valid
             } else {
                 Validity::Void(void.into_iter().collect())
             },
-            facts: vec![
-                Fact::new("seed of the first repetition", self.path.seed),
-                Fact::new("repetitions", repetitions.max().unwrap_or(0)),
-                Fact::new("cases, alternating", cases.join(", ")),
-            ],
+            facts,
             notes: std::iter::once(
                 "Hosts and proxies are network namespaces of one machine, each with the kernel's \
                  own TCP. Links are emulated in user space; losses are drawn from the seed, the \

@@ -77,9 +77,10 @@ impl<P: Packet> CoDel<P> {
                 if let Some(packet) = packet.take() {
                     dropped(packet);
                 }
+                // Also if this drop is the last one: the next dropping state begins with the count.
+                self.count = self.count.wrapping_add(1);
                 (packet, ok_to_drop) = self.next(now);
                 if ok_to_drop {
-                    self.count = self.count.wrapping_add(1);
                     self.drop_next = self.control_law(self.drop_next);
                 } else {
                     self.dropping = false;
@@ -236,11 +237,11 @@ mod tests {
                 }
                 while now >= self.drop_next && self.dropping {
                     self.dropped.push(r.0.unwrap());
+                    self.count += 1;
                     r = self.dodequeue(now);
                     if !r.1 {
                         self.dropping = false;
                     } else {
-                        self.count += 1;
                         self.drop_next = Self::control_law(self.drop_next, self.count);
                     }
                 }

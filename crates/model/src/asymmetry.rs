@@ -174,6 +174,7 @@ impl BitErrors {
             loss: self.loss(bits),
             time_out: 0.0,
             packets_per_ack: f64::from(self.packets_per_ack.get()),
+            growth: f64::from(self.packets_per_ack.get()),
         };
         let rate = pftk::square_root(&conditions)?.packets_per_second();
         Some(Throughput::from_f64(rate * bits as f64))

@@ -21,8 +21,11 @@ pub struct Transport {
     pub response: Response,
     /// The first retransmission time-out.
     pub time_out: TimeOut,
-    /// b, packets that one ACK acknowledges.
+    /// Packets that one ACK acknowledges. Also b, by which windows grow, if the sender counts ACKs.
     pub packets_per_ack: NonZeroU32,
+    /// Whether windows grow by the data that ACKs acknowledge (RFC 3465), as Linux's do since version
+    /// 3.15: b is 1 then.
+    pub counts_bytes: bool,
     /// Bytes of one ACK on the link; only used if a return rate is given.
     pub ack_size: u32,
 }
@@ -44,6 +47,7 @@ impl Transport {
             response,
             time_out: TimeOut::Linux,
             packets_per_ack: NonZeroU32::MIN,
+            counts_bytes: false,
             ack_size: headers,
         })
     }
@@ -58,6 +62,7 @@ impl Transport {
             response: Response::Cubic,
             time_out: TimeOut::Linux,
             packets_per_ack: TWO,
+            counts_bytes: true,
             ack_size: 52,
         }
     }
@@ -72,6 +77,7 @@ impl Transport {
             response: Response::Reno,
             time_out: TimeOut::Fixed(TimeSpan::from_seconds(1)),
             packets_per_ack: NonZeroU32::MIN,
+            counts_bytes: false,
             ack_size: 40,
         }
     }
@@ -157,11 +163,17 @@ impl Leg {
     /// The inputs of the formulas for this leg.
     #[must_use]
     pub fn conditions(&self) -> Conditions {
+        let packets_per_ack = f64::from(self.transport.packets_per_ack.get());
         Conditions {
             round_trip: self.section.round_trip(),
             loss: self.section.loss(),
             time_out: self.transport.time_out.on(&self.section),
-            packets_per_ack: f64::from(self.transport.packets_per_ack.get()),
+            packets_per_ack,
+            growth: if self.transport.counts_bytes {
+                1.0
+            } else {
+                packets_per_ack
+            },
         }
     }
 

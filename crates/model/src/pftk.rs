@@ -26,8 +26,11 @@ pub struct Conditions {
     pub(crate) loss: f64,
     /// T_o, the first retransmission time-out, in seconds.
     pub(crate) time_out: f64,
-    /// b, packets that one ACK acknowledges.
+    /// Packets that one ACK acknowledges.
     pub(crate) packets_per_ack: f64,
+    /// b of the formulas: packets that arrive for each growth of the window by 1/W. Equal to
+    /// `packets_per_ack` if the sender counts ACKs, and 1 if it counts what they acknowledge.
+    pub(crate) growth: f64,
 }
 
 impl Conditions {
@@ -45,6 +48,7 @@ impl Conditions {
             loss: loss.as_f64(),
             time_out: time_out.as_seconds(),
             packets_per_ack: f64::from(packets_per_ack.get()),
+            growth: f64::from(packets_per_ack.get()),
         }
     }
 }
@@ -57,13 +61,10 @@ pub fn square_root(conditions: &Conditions) -> Option<PacketRate> {
     let &Conditions {
         round_trip,
         loss,
-        packets_per_ack,
+        growth: b,
         ..
     } = conditions;
-    per_packet(
-        loss,
-        round_trip * (2.0 * packets_per_ack * loss / 3.0).sqrt(),
-    )
+    per_packet(loss, round_trip * (2.0 * b * loss / 3.0).sqrt())
 }
 
 /// The approximation with time-outs that Maki uses throughout.
@@ -76,10 +77,11 @@ pub fn approximate(conditions: &Conditions) -> Option<PacketRate> {
         round_trip,
         loss,
         time_out,
-        packets_per_ack,
+        growth: b,
+        ..
     } = conditions;
-    let avoidance = round_trip * (2.0 * packets_per_ack * loss / 3.0).sqrt();
-    let share = (3.0 * (3.0 * packets_per_ack * loss / 8.0).sqrt()).min(1.0);
+    let avoidance = round_trip * (2.0 * b * loss / 3.0).sqrt();
+    let share = (3.0 * (3.0 * b * loss / 8.0).sqrt()).min(1.0);
     let waiting = time_out * share * loss * (1.0 + 32.0 * loss * loss);
     per_packet(loss, avoidance + waiting)
 }
@@ -116,9 +118,7 @@ pub fn throughput(conditions: &Conditions, window: Option<f64>) -> Option<Packet
 #[must_use]
 pub fn window_at_loss(conditions: &Conditions) -> Option<f64> {
     let &Conditions {
-        loss,
-        packets_per_ack: b,
-        ..
+        loss, growth: b, ..
     } = conditions;
     let offset = (2.0 + b) / (3.0 * b);
     (loss > 0.0).then(|| {
@@ -158,7 +158,7 @@ fn full(
     let &Conditions {
         round_trip,
         loss,
-        packets_per_ack: b,
+        growth: b,
         ..
     } = conditions;
     if loss >= 1.0 {
@@ -223,6 +223,7 @@ mod tests {
             loss,
             time_out: 1.0,
             packets_per_ack: b,
+            growth: b,
         }
     }
 

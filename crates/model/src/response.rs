@@ -217,6 +217,7 @@ mod tests {
             loss,
             time_out: round_trip + 0.2,
             packets_per_ack: 1.0,
+            growth: 1.0,
         }
     }
 

@@ -316,6 +316,7 @@ impl DataPath {
         let headers = self.headers + overhead;
         let mut transport = Transport::new(PACKET - self.headers, headers, response)?;
         transport.packets_per_ack = DELAYED_ACK;
+        transport.counts_bytes = true;
         transport.ack_size = headers;
         Ok(transport)
     }

@@ -8,16 +8,17 @@ use crate::units::Scale;
 /// Digits shown: one more than any paper prints.
 const DIGITS: i32 = 9;
 
-/// A row for each record: the number that a paper prints, the record's own, and their difference.
-/// With `by`, a column shows how each number was obtained.
+/// A further column: its heading, and the text for each record.
+pub type Extra<'a> = (&'a str, &'a dyn Fn(&Record) -> String);
+
+/// A row for each record: the number that a paper prints, the record's own, and their difference; the
+/// further columns come before these.
 #[must_use]
-pub fn beside_printed(title: &str, records: &[Record], by: bool) -> Table {
+pub fn beside_printed(title: &str, records: &[Record], extras: &[Extra<'_>]) -> Table {
     let mut table = Table::new(title);
-    for heading in ["item", "case", "quantity"] {
+    let extra = extras.iter().map(|(heading, _)| *heading);
+    for heading in ["item", "case", "quantity"].into_iter().chain(extra) {
         table.add_column(heading, Alignment::Left);
-    }
-    if by {
-        table.add_column("by", Alignment::Left);
     }
     for heading in ["paper", "here", "difference"] {
         table.add_column(heading, Alignment::Right);
@@ -46,9 +47,7 @@ pub fn beside_printed(title: &str, records: &[Record], by: bool) -> Table {
             Cell::new(&record.case),
             Cell::new(&record.quantity),
         ];
-        if by {
-            row.push(Cell::new(record.by.name()));
-        }
+        row.extend(extras.iter().map(|(_, of)| Cell::new(&of(record))));
         row.extend([Cell::new(&paper), here, Cell::new(&difference)]);
         table.add_row(row);
     }

@@ -54,7 +54,7 @@ mod text;
 mod text_bars;
 pub mod units;
 
-pub use beside_printed::beside_printed;
+pub use beside_printed::{Extra, beside_printed};
 pub use error::Error;
 pub use path_picture::{DirectionPicture, LinkPicture, NodeKind, NodePicture, PathPicture};
 pub use pivot::{pivot, pivot_of};

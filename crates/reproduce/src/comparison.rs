@@ -241,3 +241,40 @@ pub(crate) fn simulations(
     }
     Ok(values)
 }
+
+#[cfg(test)]
+mod tests {
+    use midspan_document::Source;
+
+    use super::*;
+
+    /// Linux counts the bytes that ACKs cover, so windows grow with delayed ACKs as with an ACK for each
+    /// packet. With b = 2, the analysis would be a quarter lower.
+    #[test]
+    fn reno_over_a_lossy_path_is_as_fast_by_analysis_as_in_the_simulator() {
+        let text = r#"
+[[host]]
+name = "client"
+congestion_control = "reno"
+[[host]]
+name = "server"
+[[link]]
+name = "wire"
+between = ["client", "server"]
+rate = "100 Mbit/s"
+delay = "25 ms"
+up = { loss = "0.1 %" }
+[[flow]]
+name = "file"
+from = "client"
+to = "server"
+workload = "bulk-upload"
+duration = "200 s"
+"#;
+        let path = Path::read(&Source::new("wire", text)).unwrap();
+        let row = Comparison::new(&path, &path.flows[0], CaseKind::Direct, 5, &[]).unwrap();
+        let [(.., difference), ..] = row.differences();
+        let difference = difference.unwrap();
+        assert!(difference.abs() < 0.08, "{difference:+.3}");
+    }
+}

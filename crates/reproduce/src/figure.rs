@@ -98,10 +98,25 @@ impl Simulating<'_> {
 ///
 /// # Errors
 /// A scenario cannot be set up, or ended before its time.
+#[cfg(test)]
 pub(crate) fn simulate(
     figures: &[Figure],
     effort: &Effort,
     progress: &mut dyn FnMut(&str),
+) -> Result<Simulated, Error> {
+    simulate_each(figures, effort, progress, &mut |_| ())
+}
+
+/// Simulates those of `figures` that are asked for, in their order. `made` is called with the names of
+/// each that has been simulated.
+///
+/// # Errors
+/// A scenario cannot be set up, or ended before its time.
+pub(crate) fn simulate_each(
+    figures: &[Figure],
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+    made: &mut dyn FnMut(&'static [&'static str]),
 ) -> Result<Simulated, Error> {
     let mut simulating = Simulating {
         effort,
@@ -113,6 +128,7 @@ pub(crate) fn simulate(
         let is_wanted = figure.items.iter().any(|item| effort.wants(item));
         if let Some(simulation) = figure.simulation.filter(|_| is_wanted) {
             simulation(&mut simulating)?;
+            made(figure.items);
         }
     }
     Ok(simulating.out)

@@ -70,7 +70,21 @@ pub fn simulation(
     effort: &Effort,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Simulated, Error> {
-    figure::simulate(paper.figures(), effort, progress)
+    simulation_by_figure(paper, effort, progress, &mut |_| ())
+}
+
+/// Like [`simulation`]. `made` is called each time when figures that are made together are there, with
+/// their items, so that the caller can measure the time.
+///
+/// # Errors
+/// Those of [`simulation`].
+pub fn simulation_by_figure(
+    paper: Paper,
+    effort: &Effort,
+    progress: &mut dyn FnMut(&str),
+    made: &mut dyn FnMut(&'static [&'static str]),
+) -> Result<Simulated, Error> {
+    figure::simulate_each(paper.figures(), effort, progress, made)
 }
 
 /// What a paper prints as records, each with the number that its equations give.
@@ -96,7 +110,25 @@ fn record(figure: &Printed) -> Record {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    /// Fails if two records have the same name.
+    fn differ(records: &[Record]) {
+        let mut names = BTreeSet::new();
+        for record in records {
+            let Record {
+                item,
+                case,
+                quantity,
+                by,
+                ..
+            } = record;
+            let name = format!("{item}, {case}, {quantity}, by {}", by.name());
+            assert!(names.insert(name.clone()), "two records: {name}");
+        }
+    }
 
     #[test]
     fn every_figure_stands_beside_the_printed_one() {
@@ -123,6 +155,8 @@ mod tests {
             let effort = Effort::quick();
             let Simulated { records, figures } =
                 simulation(paper, &effort, &mut |_| told += 1).unwrap();
+            let analysed = analysis(paper).unwrap();
+            differ(&[analysed, records.clone()].concat());
             assert_eq!(paper.has_simulation(), !figures.is_empty(), "{paper:?}");
             for figure in figures {
                 assert!(

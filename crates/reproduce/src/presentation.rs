@@ -1,7 +1,9 @@
 //! The numbers of a paper next to the paper's own, as a table and as a report.
 
 use midspan_records::{Record, Records};
-use midspan_report::{Axis, Content, LinePlot, Report, Section, Series, Table, beside_printed};
+use midspan_report::{
+    Axis, Content, Extra, LinePlot, Report, Section, Series, Table, beside_printed,
+};
 
 use crate::{Error, FigurePlot, Paper, curves};
 
@@ -65,7 +67,9 @@ pub fn curve_figures(paper: Paper) -> Result<Vec<FigurePlot>, Error> {
 /// each number.
 #[must_use]
 pub fn table(paper: Paper, records: &[Record], lab: bool) -> Table {
-    beside_printed(&title(paper), records, lab)
+    let by = |record: &Record| record.by.name().to_owned();
+    let by: &[Extra<'_>] = if lab { &[("by", &by)] } else { &[] };
+    beside_printed(&title(paper), records, by)
 }
 
 fn title(paper: Paper) -> String {

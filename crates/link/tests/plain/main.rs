@@ -2,6 +2,7 @@
 
 mod common;
 mod fixed_equals_link;
+mod fq_codel;
 mod fragments;
 mod link;
 mod pipeline;

@@ -1,10 +1,10 @@
 //! `midspan compare PATH`: analysis, simulator and lab side by side.
 
-use midspan_lab::{Case, CaseKind, Purpose, flow_records};
+use midspan_lab::{Case, CaseKind, Purpose, flow_records, versions};
 use midspan_linux::namespace;
 use midspan_path::Path;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
-use midspan_records::{Record, Records};
+use midspan_records::{By, Record, Records};
 use midspan_report::{
     BarPlot, Content, Download, Fact, Method, Report, Section, Table, stdout_width,
 };
@@ -63,6 +63,14 @@ fn page(path: &Path, table: Table, records: Records, repetitions: u32) -> Report
         })
     });
     let charts = charts.into_iter().filter(|chart| !chart.groups.is_empty());
+    let mut facts = vec![
+        Fact::new("path", &path.name),
+        Fact::new("seed of the first repetition", path.seed),
+        Fact::new("repetitions", repetitions),
+    ];
+    if records.records.iter().any(|record| record.by == By::Lab) {
+        facts.extend(versions([(CaseKind::Direct, path)]));
+    }
     Report {
         title: format!("Analysis, simulation and lab on the path \"{}\"", path.name),
         command: printing::command_line(),
@@ -75,11 +83,7 @@ fn page(path: &Path, table: Table, records: Records, repetitions: u32) -> Report
                 .collect(),
         }],
         method: Method {
-            facts: vec![
-                Fact::new("path", &path.name),
-                Fact::new("seed of the first repetition", path.seed),
-                Fact::new("repetitions", repetitions),
-            ],
+            facts,
             ..Method::default()
         },
         records,

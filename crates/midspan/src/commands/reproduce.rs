@@ -5,10 +5,12 @@ pub(super) mod lab;
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use midspan_records::Records;
 use midspan_report::stdout_width;
-use midspan_reproduce::{Effort, FigurePlot, Paper, analysis, report, simulation, table};
+use midspan_reproduce::laboratory::{Point, origin};
+use midspan_reproduce::{Effort, FigurePlot, Paper, analysis, report, simulation_by_figure, table};
 use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::Outcome;
@@ -34,7 +36,9 @@ pub fn reproduce(options: &ReproduceOptions) -> Outcome {
     if options.lab {
         return lab::reproduce(paper, options);
     }
-    let (records, figures) = results(paper, &effort)?;
+    let Results {
+        records, figures, ..
+    } = results(paper, &effort)?;
     if let (Some(item), true) = (&options.item, records.records.is_empty()) {
         return Err(miette!(
             help = "without an item, all are printed, with their names",
@@ -42,22 +46,44 @@ pub fn reproduce(options: &ReproduceOptions) -> Outcome {
             paper.name()
         ));
     }
-    show(paper, options, &records, &figures)?;
+    show(paper, options, &records, &figures, &[])?;
     Ok(records.all_ok())
 }
 
 /// What the analysis and the simulator give for a paper.
-fn results(paper: Paper, effort: &Effort) -> miette::Result<(Records, Vec<FigurePlot>)> {
+struct Results {
+    records: Records,
+    figures: Vec<FigurePlot>,
+    /// How long the equations of all figures took.
+    analysis: Duration,
+    /// How long the simulation of the figures took that are made together, with their items.
+    simulations: Vec<(&'static [&'static str], Duration)>,
+}
+
+fn results(paper: Paper, effort: &Effort) -> miette::Result<Results> {
     let spinner = Spinner::new();
-    let simulated = simulation(paper, effort, &mut |step| spinner.say(step));
+    let mut simulations = Vec::new();
+    let mut start = Instant::now();
+    let simulated =
+        simulation_by_figure(paper, effort, &mut |step| spinner.say(step), &mut |items| {
+            simulations.push((items, start.elapsed()));
+            start = Instant::now();
+        });
     spinner.finish();
     let simulated = simulated.into_diagnostic()?;
+    let start = Instant::now();
     let mut records = Records {
         records: analysis(paper).into_diagnostic()?,
     };
+    let analysis = start.elapsed();
     records.records.retain(|record| effort.wants(&record.item));
     records.records.extend(simulated.records);
-    Ok((records, simulated.figures))
+    Ok(Results {
+        records,
+        figures: simulated.figures,
+        analysis,
+        simulations,
+    })
 }
 
 /// The name of a figure's file, if `same` figures of this item come before it.
@@ -69,12 +95,13 @@ fn figure_file(item: &str, same: usize) -> String {
     }
 }
 
-/// Prints the table and writes the requested files.
+/// Prints the table and writes the requested files. `points` are those of the lab.
 fn show(
     paper: Paper,
     options: &ReproduceOptions,
     records: &Records,
     figures: &[FigurePlot],
+    points: &[Point],
 ) -> miette::Result<()> {
     if let Some(folder) = &options.output_directory {
         write_figures(paper, folder, figures)?;
@@ -85,7 +112,9 @@ fn show(
         printing::text(table(paper, &records.records, options.lab).to_text(stdout_width()));
     }
     if let Some(file) = &options.html {
-        let report = report(paper, records, figures, options.lab).into_diagnostic()?;
+        let mut report = report(paper, records, figures, options.lab).into_diagnostic()?;
+        report.method.facts.extend(origin::facts(points));
+        report.downloads.extend(origin::path_files(points));
         files::write_report(report, file)?;
     }
     Ok(())

@@ -104,6 +104,18 @@ fn every_case_downloads_over_two_proxies() {
     }
     let page = std::fs::read_to_string(html).unwrap();
     assert!(page.contains("<svg") && page.contains("middle") && !page.contains("<script"));
+    // Where the numbers come from, and the path file to save.
+    for part in [
+        "<dt>Midspan</dt>",
+        "<dt>processors</dt>",
+        "<dt>programs</dt>",
+        "<dt>seed of the first repetition</dt>",
+        "nginx/",
+        "HAProxy version ",
+        "path.toml",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
 }
 
 /// One value of a sweep is slower than the other by the rate of its link. The second call measures

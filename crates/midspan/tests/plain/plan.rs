@@ -280,7 +280,16 @@ fn the_figures_of_a_paper_fill_a_folder() {
     assert!(made.status.success(), "{errors}");
     let read = |file: &str| std::fs::read_to_string(bundle.join(file)).unwrap();
     let page = read("index.html");
-    assert!(page.contains("midspan reproduce bhole --quick") && page.contains("records.json"));
+    for part in [
+        "midspan reproduce bhole --quick",
+        "midspan reproduce bhole &#34;table 4&#34; --quick",
+        "records.json",
+        ">command</th>",
+        ">time</th>",
+        ">paper</th>",
+    ] {
+        assert!(page.contains(part), "{part}");
+    }
     let environment: serde_json::Value = serde_json::from_str(&read("environment.json")).unwrap();
     assert!(environment["Midspan"].is_string() && environment["kernel"].is_string());
     let figures = std::fs::read_dir(bundle.join("bhole")).unwrap();

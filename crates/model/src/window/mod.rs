@@ -7,7 +7,7 @@
 //! loss (fast retransmit or time-out, and the window after it) depend on how large the window was.
 //!
 //! - Growth (RFC 5681): one more segment needs b·w packets in congestion avoidance, b in slow
-//!   start. Each packet is lost with probability p. The round trip is that of the path, or w/C if
+//!   start. b is the number of packets per ACK, or 1 if the sender counts bytes (RFC 3465). Each packet is lost with probability p. The round trip is that of the path, or w/C if
 //!   the window fills the queue.
 //! - At the top, the window stays if a buffer bounds it, and loses a packet if the queue bounds it.
 //! - A loss in a window of w is followed by w − 1 packets, each of which is lost with p too. Fast
@@ -50,8 +50,10 @@ pub struct WindowModel {
     pub bandwidth: f64,
     /// Loss per packet, 0…1.
     pub loss: f64,
-    /// b, packets per ACK.
+    /// Packets per ACK.
     pub packets_per_ack: f64,
+    /// b, packets for a growth of 1/w.
+    pub growth: f64,
     /// Largest number of packets in flight that buffers allow.
     pub window: Option<f64>,
     /// Packets that may wait before the link.
@@ -125,6 +127,7 @@ impl WindowModel {
             bandwidth: bandwidth.packets_per_second(),
             loss: conditions.loss,
             packets_per_ack: conditions.packets_per_ack.max(1.0),
+            growth: conditions.growth.max(1.0),
             window,
             queue,
             time_out: conditions.time_out,
@@ -203,7 +206,7 @@ impl WindowModel {
             .windows(2)
             .map(|pair| {
                 let middle = (pair[0] + pair[1]) / 2.0;
-                let step = self.packets_per_ack * (pair[1] - pair[0]);
+                let step = self.growth * (pair[1] - pair[0]);
                 Step {
                     window: pair[0],
                     avoidance: self.climb(middle, step * middle),

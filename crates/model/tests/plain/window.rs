@@ -34,6 +34,7 @@ fn any_model() -> impl Strategy<Value = WindowModel> {
                 bandwidth,
                 loss,
                 packets_per_ack: f64::from(b),
+                growth: f64::from(b),
                 window,
                 queue,
                 time_out,
@@ -103,6 +104,7 @@ fn model() -> WindowModel {
         bandwidth: 1e6,
         loss: 1e-4,
         packets_per_ack: 1.0,
+        growth: 1.0,
         window: None,
         queue: None,
         time_out: 1.0,
@@ -122,6 +124,29 @@ fn a_long_path_with_a_small_loss_is_that_of_pftk() {
         let root = pftk::square_root(&conditions).unwrap().packets_per_second();
         // The square-root formula assumes a fixed window; random losses give it 7 % more.
         assert!((chain / root - 1.06).abs() < 0.06, "{loss}: {chain} {root}");
+    }
+}
+
+/// With delayed ACKs, a sender that counts bytes is nearly as fast as one with an ACK for each packet; one
+/// that counts ACKs is slower by about the square root of two.
+#[test]
+fn a_sender_that_counts_bytes_grows_as_with_an_ack_for_each_packet() {
+    for loss in [1e-5, 1e-4, 1e-3] {
+        let with = |packets_per_ack, growth| {
+            rate(&WindowModel {
+                loss,
+                packets_per_ack,
+                growth,
+                ..model()
+            })
+        };
+        let (each, bytes, acks) = (with(1.0, 1.0), with(2.0, 1.0), with(2.0, 2.0));
+        assert!((bytes / each - 1.0).abs() < 0.02, "{loss}: {bytes} {each}");
+        let root = 2f64.sqrt();
+        assert!(
+            (bytes / acks / root - 1.0).abs() < 0.06,
+            "{loss}: {bytes} {acks}"
+        );
     }
 }
 

@@ -9,6 +9,7 @@ mod beside;
 mod error;
 mod figures;
 mod judging;
+pub mod origin;
 pub(crate) mod point;
 pub mod real_paths;
 mod run;

@@ -13,16 +13,14 @@ const SECTION_4_PRINTED: f64 = 800e3;
 pub(super) fn table_1() -> Vec<Record> {
     let mut records = Vec::new();
     for row in maki::table_1() {
-        let case = format!("{} legs", row.legs);
         let gain = |value, precision: &str| {
+            let case = format!("{} legs, {precision} precision", row.legs);
             let record = Record::new("table 1", &case, "gain", "", By::Analysis, value);
-            with_paper(record, row.paper).with_note(precision)
+            with_paper(record, row.paper)
         };
-        records.push(gain(
-            f64::from(row.single),
-            "single precision, as the paper computed",
-        ));
-        records.push(gain(row.double, "double precision"));
+        let single = gain(f64::from(row.single), "single");
+        records.push(single.with_note("as the paper computed"));
+        records.push(gain(row.double, "double"));
     }
     records
 }

@@ -1,14 +1,15 @@
 //! Results change only with the version of stored runs.
 //!
-//! `results.jsonl` has the results of all built-in paths. Stored runs rely on them: a run
-//! is not made again as long as its path and the version are the same.
+//! `results.jsonl` has the results of all built-in paths, of a path that replays recorded traces
+//! (`docs/traces`), and of one with effects that the others lack (`effects.toml`). Stored runs rely
+//! on them: a run is not made again as long as its path and the version are the same.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use midspan_path::BuiltIn;
+use midspan_document::Source;
 use midspan_records::{Store, merge};
 use midspan_sweep::{Execution, Part, Plan, RUNS, StoredRun};
 
@@ -16,9 +17,20 @@ use midspan_sweep::{Execution, Part, Plan, RUNS, StoredRun};
 /// the version has changed.
 const WRITE: &str = "MIDSPAN_STORE_RESULTS";
 
-fn plan(path: &BuiltIn) -> Plan {
+/// The paths whose results are kept.
+fn paths() -> Vec<Source> {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files = ["tests/effects.toml", "../../docs/traces/drive.toml"];
+    let built_in = midspan_path::built_in()
+        .iter()
+        .map(midspan_path::BuiltIn::source);
+    let files = files.map(|file| Source::load(here.join(file)).unwrap());
+    built_in.chain(files).collect()
+}
+
+fn plan(source: Source) -> Plan {
     Plan {
-        source: path.source(),
+        source,
         overrides: Vec::new(),
         sweeps: Vec::new(),
         flows: Vec::new(),
@@ -27,13 +39,13 @@ fn plan(path: &BuiltIn) -> Plan {
     }
 }
 
-fn make(path: &BuiltIn, store: &mut Store<StoredRun>) {
+fn make(source: Source, store: &mut Store<StoredRun>) {
     let execution = Execution {
         threads: 2,
         part: Part::All,
         commit: String::new(),
     };
-    let made = plan(path).run(&execution, store, |_| ControlFlow::Continue(()));
+    let made = plan(source).run(&execution, store, |_| ControlFlow::Continue(()));
     made.unwrap();
 }
 
@@ -41,8 +53,8 @@ fn make(path: &BuiltIn, store: &mut Store<StoredRun>) {
 fn all_lines(folder: &Path) -> Vec<String> {
     let name = folder.join("made");
     let mut store = Store::open(&name, RUNS).unwrap();
-    for path in midspan_path::built_in() {
-        make(path, &mut store);
+    for source in paths() {
+        make(source, &mut store);
     }
     let sorted = folder.join("sorted");
     merge(&[name], &sorted).unwrap();

@@ -385,7 +385,7 @@ fn a_stored_run_that_does_not_fit_is_made_again() {
     std::fs::write(&name, text.replacen("goodput", "weight", 1)).unwrap();
     assert_eq!(make(&plan, Part::All, &mut open()), (1, all.clone()));
     // Neither another version nor another seed is taken.
-    std::fs::write(&name, text.replace("\"sim 1\"", "\"sim 0\"")).unwrap();
+    std::fs::write(&name, text.replace(&format!("\"{RUNS}\""), "\"sim 0\"")).unwrap();
     assert_eq!(make(&plan, Part::All, &mut open()), (6, all));
     let other = Plan {
         seed: Some(1000),

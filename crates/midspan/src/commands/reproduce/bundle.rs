@@ -4,19 +4,19 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use midspan_records::Records;
-use midspan_report::{Content, Fact, Report, Section};
-use midspan_reproduce::{Effort, FigurePlot, Paper, curve_figures, report, table};
+use midspan_records::{By, Record, Records};
+use midspan_report::{Content, Extra, Fact, Report, Section, Table, beside_printed};
+use midspan_reproduce::{Effort, FigurePlot, Paper, curve_figures, report};
 use miette::{IntoDiagnostic, WrapErr, miette};
 use serde_json::{Map, Value};
 
-use super::{Outcome, figure_file, results};
+use super::{Outcome, Results, figure_file, results};
 use crate::{files, printing, provenance};
 
 /// A paper's results.
 struct Made {
     paper: Paper,
-    records: Records,
+    results: Results,
     time: Duration,
 }
 
@@ -40,9 +40,9 @@ pub fn bundle(papers: &[Paper], effort: &Effort, folder: &Path) -> Outcome {
     let mut all = Vec::new();
     for &paper in papers {
         let start = Instant::now();
-        let (records, figures) = results(paper, effort)?;
+        let results = results(paper, effort)?;
         let time = start.elapsed();
-        write_paper(paper, &records, &figures, &folder.join(paper.name()))?;
+        write_paper(paper, &results, &folder.join(paper.name()))?;
         printing::note(format_args!(
             "{}: {:.0} s",
             paper.name(),
@@ -50,7 +50,7 @@ pub fn bundle(papers: &[Paper], effort: &Effort, folder: &Path) -> Outcome {
         ));
         all.push(Made {
             paper,
-            records,
+            results,
             time,
         });
     }
@@ -63,7 +63,7 @@ pub fn bundle(papers: &[Paper], effort: &Effort, folder: &Path) -> Outcome {
     let environment = serde_json::to_string_pretty(&environment).into_diagnostic()?;
     files::write(&folder.join("environment.json"), environment + "\n")?;
     files::write_report(page(&all, effort.quick), &folder.join("index.html"))?;
-    Ok(all.iter().all(|made| made.records.all_ok()))
+    Ok(all.iter().all(|made| made.results.records.all_ok()))
 }
 
 fn name(folder: &Path) -> String {
@@ -71,17 +71,17 @@ fn name(folder: &Path) -> String {
 }
 
 /// The numbers, each figure as a picture and as a table, and the page of one paper.
-fn write_paper(
-    paper: Paper,
-    records: &Records,
-    simulated: &[FigurePlot],
-    folder: &Path,
-) -> miette::Result<()> {
+fn write_paper(paper: Paper, results: &Results, folder: &Path) -> miette::Result<()> {
+    let Results {
+        records,
+        figures: simulated,
+        ..
+    } = results;
     fs::create_dir_all(folder)
         .into_diagnostic()
         .wrap_err_with(|| name(folder))?;
     files::write(&folder.join("records.json"), records.to_json() + "\n")?;
-    let mut figures = simulated.to_vec();
+    let mut figures = simulated.clone();
     figures.extend(curve_figures(paper).into_diagnostic()?);
     for (number, figure) in figures.iter().enumerate() {
         let same = figures.iter().take(number);
@@ -120,24 +120,45 @@ fn points(figure: &FigurePlot) -> miette::Result<Vec<u8>> {
         .into_diagnostic()
 }
 
+/// Each number of a paper as a claim: the command that gives it alone and how long that took, the number
+/// that is expected, and the one that came out.
+fn claims(made: &Made, quick: &str) -> Table {
+    let paper = made.paper.name();
+    let command = |record: &Record| format!("midspan reproduce {paper} \"{}\"{quick}", record.item);
+    let time = |record: &Record| {
+        let simulations = &made.results.simulations;
+        let made_with = simulations.iter().find(|(items, _)| {
+            record.by == By::Simulation && items.contains(&record.item.as_str())
+        });
+        let time = made_with.map_or(made.results.analysis, |(_, time)| *time);
+        format!("{:.1} s", time.as_secs_f64())
+    };
+    let extras: [Extra<'_>; 2] = [("command", &command), ("time", &time)];
+    beside_printed("", &made.results.records.records, &extras)
+}
+
 /// The claims of all papers: what is printed, what came out, by which command, and how long it took.
 fn page(all: &[Made], quick: bool) -> Report {
+    let quick = if quick { " --quick" } else { "" };
     let sections = all.iter().map(|made| {
         let paper = made.paper.name();
-        let quick = if quick { " --quick" } else { "" };
         Section {
             heading: paper.to_owned(),
             text: format!(
-                "Claims, the numbers that the paper prints, and the numbers of midspan reproduce {paper}{quick}, \
-                 which took {:.0} s. Files: {paper}/index.html, {paper}/records.json, and each figure as .svg and \
-                 .csv. With real kernels: midspan reproduce {paper} --lab.",
+                "Each claim with the command that gives it, the time that its figure took, the number that the paper \
+                 prints, and the number here. All of them: midspan reproduce {paper}{quick}, {:.0} s. Files: \
+                 {paper}/index.html, {paper}/records.json, and each figure as .svg and .csv. With real kernels: \
+                 midspan reproduce {paper} --lab.",
                 made.time.as_secs_f64()
             ),
-            content: vec![Content::Table(table(made.paper, &made.records.records, false))],
+            content: vec![Content::Table(claims(made, quick))],
         }
     });
-    let bounds = all.iter().flat_map(|made| &made.records.records);
-    let bounds: Vec<bool> = bounds.filter_map(|record| record.ok).collect();
+    let records = || {
+        all.iter()
+            .flat_map(|made| made.results.records.records.iter())
+    };
+    let bounds: Vec<bool> = records().filter_map(|record| record.ok).collect();
     let met = bounds.iter().filter(|ok| **ok).count();
     Report {
         title: "The figures of the papers".to_owned(),
@@ -145,10 +166,7 @@ fn page(all: &[Made], quick: bool) -> Report {
         command: printing::command_line(),
         sections: sections.collect(),
         records: Records {
-            records: all
-                .iter()
-                .flat_map(|made| made.records.records.clone())
-                .collect(),
+            records: records().cloned().collect(),
         },
         ..Report::default()
     }

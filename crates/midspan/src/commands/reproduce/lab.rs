@@ -29,6 +29,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let Laboratory {
+        points,
         figures,
         runs,
         void,
@@ -37,7 +38,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
     let records = Records {
         records: figures.records,
     };
-    show(paper, options, &records, &figures.figures)?;
+    show(paper, options, &records, &figures.figures, &points)?;
     say_void(void, runs);
     Ok(void == 0 && records.all_ok())
 }

@@ -3,7 +3,7 @@
 use midspan_records::{By, Record, Records};
 use midspan_report::{BarPlot, Content, Fact, Method, Report, Section, Validity};
 
-use super::super::{Laboratory, Metric, Point};
+use super::super::{Laboratory, Metric, Point, origin};
 use super::{summary, targets, times};
 
 /// The report: a chart of the completion times of each transfer, the table, and the targets. `command` is
@@ -46,6 +46,18 @@ pub fn report(laboratory: &Laboratory, command: String) -> Report {
     }
     let repetitions = points.iter().map(|point| point.repetitions);
     let repetitions = (repetitions.clone().min(), repetitions.max());
+    let mut facts = vec![
+        Fact::new("runs", runs),
+        Fact::new(
+            "repetitions of a case",
+            match repetitions {
+                (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
+                (Some(all), _) => all.to_string(),
+                (None, _) => "0".to_owned(),
+            },
+        ),
+    ];
+    facts.extend(origin::facts(points));
     Report {
         title: "Midspan without hand-set values on real paths".to_owned(),
         summary: summary(judged),
@@ -56,17 +68,7 @@ pub fn report(laboratory: &Laboratory, command: String) -> Report {
                 0 => Validity::Valid,
                 _ => Validity::Void(vec![format!("{void} of {runs} runs are void and do not count")]),
             },
-            facts: vec![
-                Fact::new("runs", runs),
-                Fact::new(
-                    "repetitions of a case",
-                    match repetitions {
-                        (Some(least), Some(most)) if least < most => format!("{least} to {most}"),
-                        (Some(all), _) => all.to_string(),
-                        (None, _) => "0".to_owned(),
-                    },
-                ),
-            ],
+            facts,
             notes: vec![
                 "Hosts and proxies are network namespaces of one machine, each with the kernel's own TCP. \
                  Links are emulated in user space; losses are the same for every case of a repetition. \
@@ -77,6 +79,7 @@ pub fn report(laboratory: &Laboratory, command: String) -> Report {
         records: Records {
             records: figures.records.clone(),
         },
+        downloads: origin::path_files(points),
         ..Report::default()
     }
 }

@@ -206,4 +206,10 @@ fn the_report_has_a_chart_for_each_transfer_and_the_targets() {
     assert_eq!(charts, [("100 KB", 2, cases.clone()), ("1 MB", 1, cases)]);
     let html = report.to_html().unwrap();
     assert!(html.contains("1 of 6 runs are void"), "{html}");
+    let files: Vec<&str> = (report.downloads.iter())
+        .map(|file| file.name.as_str())
+        .collect();
+    assert!(files.contains(&"geo-0-1-MB.toml"), "{files:?}");
+    let seeds = "seed of the first repetition";
+    assert!(report.method.facts.iter().any(|fact| fact.name == seeds));
 }

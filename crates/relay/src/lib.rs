@@ -40,6 +40,7 @@
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
 //! | [`observation`] | metrics, reports and log lines of sessions, at a low cost | |
 //! | `suspects` | connections that may have caused a panic | |
+//! | `overlay` | what is known of the overlay | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
 //!
 //! # Moving data
@@ -140,6 +141,7 @@ pub mod negotiation;
 pub mod observation;
 mod opening;
 mod openings;
+mod overlay;
 mod pipes;
 mod poll;
 pub mod profile;
@@ -174,6 +176,7 @@ pub use listener::{
 };
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};
+pub use overlay::SharedOverlay;
 pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
@@ -218,6 +221,8 @@ struct Shared {
     knowledge: SharedKnowledge,
     /// Connections that may have caused a panic.
     suspects: SharedSuspects,
+    /// What is known of the overlay.
+    overlay: SharedOverlay,
 }
 
 impl Shared {
@@ -238,6 +243,7 @@ impl Shared {
             verdicts: self.verdicts.clone(),
             knowledge: self.knowledge.clone(),
             suspects: self.suspects.clone(),
+            overlay: self.overlay.clone(),
             listener: Arc::clone(listener),
         }
     }
@@ -324,6 +330,7 @@ impl Relay {
             verdicts: settings.verdicts.clone(),
             knowledge: SharedKnowledge::default(),
             suspects: SharedSuspects::default(),
+            overlay: SharedOverlay::default(),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
@@ -387,6 +394,7 @@ impl Relay {
             sampling_pace: SamplingPace::new(settings.threads),
             reset_timeout: settings.reset_timeout,
             suspects: self.shared.suspects.clone(),
+            overlay: self.shared.overlay.clone(),
         };
         let thread = RelayThread::new(acceptors, parts).map_err(Error::kernel("set up epoll"))?;
         self.updates.push(sender);
@@ -486,6 +494,12 @@ impl Relay {
         (self.shared.knowledge.clone(), self.clock)
     }
 
+    /// What is known of the overlay. Its members have to be set.
+    #[must_use]
+    pub fn overlay(&self) -> SharedOverlay {
+        self.shared.overlay.clone()
+    }
+
     /// Changes the limits of all listeners together.
     pub fn change_limits(&self, limits: &RelayLimits) {
         self.shared.limits.change(limits);
@@ -503,6 +517,7 @@ impl Relay {
             registry: Arc::clone(&self.shared.registry),
             limits: Arc::clone(&self.shared.limits),
             knowledge: self.shared.knowledge.clone(),
+            overlay: self.shared.overlay.clone(),
             clock: self.clock,
         }
     }

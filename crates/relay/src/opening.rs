@@ -24,6 +24,7 @@ use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
+use super::overlay::SharedOverlay;
 use super::remembered::Remembered;
 use super::session::{Buffers, Session};
 use super::settings::Error;
@@ -53,6 +54,8 @@ pub struct Acceptor {
     pub knowledge: SharedKnowledge,
     /// Connections that may have caused a panic.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
     /// The connection that is being set up.
     pub in_hand: Option<Request>,
     /// Counts its sessions.
@@ -101,6 +104,8 @@ pub struct AcceptorParts {
     pub knowledge: SharedKnowledge,
     /// Connections that may have caused a panic.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
 }
 
 /// The result of accepting a connection.
@@ -166,6 +171,7 @@ impl Acceptor {
             verdicts,
             knowledge,
             suspects,
+            overlay,
         } = parts;
         Self {
             id,
@@ -177,6 +183,7 @@ impl Acceptor {
             policy,
             knowledge,
             suspects,
+            overlay,
             in_hand: None,
             counters,
             buffers: Buffers::from(&listener.session),
@@ -443,7 +450,7 @@ impl Acceptor {
     /// By which nodes of the overlay a session goes.
     pub fn route(&mut self, now: Time, wanted: &Wanted<'_>) -> RouteDecision {
         match &mut self.routes {
-            Some(routes) => routes.route(now, wanted),
+            Some(routes) => routes.route(now, wanted, &mut self.overlay.known()),
             None => RouteDecision::Here,
         }
     }

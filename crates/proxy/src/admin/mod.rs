@@ -7,6 +7,7 @@
 //! | `GET /sessions?after=ID&limit=N` | live sessions, JSON ([`Answer`](midspan_relay::observation::Answer)) |
 //! | `GET /sessions/ID` | one live session, JSON ([`SessionReport`](midspan_relay::observation::SessionReport)) |
 //! | `GET /summary?by=client&sort=rate&client=PREFIX&limit=N` | state, totals, and clients or sessions, sorted, JSON ([`Summary`](crate::summary::Summary)) |
+//! | `GET /overlay`, `GET /overlay/routes?destination=HOST:PORT` | the nodes of an overlay, and the routes to a destination, JSON ([`overlay`](crate::overlay)) |
 //! | `GET /learned?prefix=PREFIX&after=NEXT&limit=N` | what sessions have left for later ones, JSON ([`Learned`](crate::learned::Learned)) |
 //! | `GET /health` | `ok`, or status 503 and why: a thread of the relay has ended or is stuck, the proxy drains, no transparent listener intercepts connections |
 //!

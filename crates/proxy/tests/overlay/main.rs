@@ -3,6 +3,7 @@
 //! client – ams (ingress) – fra (transit node) – sin (exit) – server
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod choosing;
 #[path = "../common/mod.rs"]
 mod common;
 mod refused;

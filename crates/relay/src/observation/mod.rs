@@ -60,6 +60,7 @@ use midspan_policy::leave_alone::{SIZES, SizeGain};
 use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
+use super::overlay::SharedOverlay;
 use super::statistics::{Counters, Statistics};
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
@@ -92,6 +93,7 @@ pub struct Observer {
     pub(super) registry: Arc<Registry>,
     pub(super) limits: Arc<Limits>,
     pub(super) knowledge: SharedKnowledge,
+    pub(super) overlay: SharedOverlay,
     pub(super) clock: Clock,
 }
 
@@ -134,6 +136,12 @@ impl Observer {
     #[must_use]
     pub const fn learned(&self) -> (&SharedKnowledge, Clock) {
         (&self.knowledge, self.clock)
+    }
+
+    /// What is known of the overlay.
+    #[must_use]
+    pub const fn overlay(&self) -> &SharedOverlay {
+        &self.overlay
     }
 
     /// What the sessions take of the memory.

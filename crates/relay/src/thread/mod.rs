@@ -31,6 +31,7 @@ use super::kick::Kicks;
 use super::limits::Limits;
 use super::negotiation::{Names, Negotiations, Neighbours, Tries};
 use super::opening::{Acceptance, Acceptor};
+use super::overlay::SharedOverlay;
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::sessions::{Observation, Sessions};
@@ -110,6 +111,8 @@ pub struct ThreadParts {
     pub reset_timeout: TimeSpan,
     /// Connections that may have caused a panic, of all threads.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
 }
 
 impl RelayThread {
@@ -132,6 +135,7 @@ impl RelayThread {
             sampling_pace,
             reset_timeout,
             suspects,
+            overlay,
         } = parts;
         let poll = Arc::new(Poll::new()?);
         let counters = Arc::new(Counters::default());
@@ -161,7 +165,7 @@ impl RelayThread {
                 own_counters,
                 own_limits,
                 pipes,
-                observation,
+                (observation, overlay),
                 (sampling_pace, reset_timeout),
             ),
             kicks: Kicks::default(),
@@ -255,6 +259,7 @@ impl RelayThread {
         self.sessions.publish_pipes();
         self.sessions.answer_questions(&self.acceptors, now);
         self.sessions.sample_some(now);
+        self.sessions.read_overlaid(now);
         if self.sessions.measure_some(&mut self.acceptors, now) {
             // Other threads may sleep although their sessions are to be bounded.
             self.control.wake();

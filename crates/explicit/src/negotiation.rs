@@ -21,6 +21,8 @@ pub enum Next {
     More,
     /// The caller connects to the server and then reports the [`Outcome`] to the client.
     Connect(Request),
+    /// A node of the overlay requests this node's row; it may send another request after the answer.
+    Row,
     /// The caller sends the reply to the client, if there is one, and closes the connection.
     Refuse(Refusal),
 }

@@ -1,6 +1,6 @@
 //! Input from clients of explicit listeners.
 
-use midspan_explicit::hop::{AnswerReader, Hop};
+use midspan_explicit::hop::{AnswerReader, Hop, RowReader, row_answer};
 use midspan_explicit::http::{Http, Progress, Side};
 use midspan_explicit::proxy_protocol::{Reading, read};
 use midspan_explicit::socks5::Socks5;
@@ -145,6 +145,25 @@ fn hop_answer(bytes: &[u8], cut: usize) {
         let again = AnswerReader::default().take(&written);
         assert!(again.is_ok_and(|(taken, answer)| taken == written.len() && answer.is_some()));
     }
+}
+
+/// A node of an overlay that answers the request for a row with any bytes. The first byte selects the
+/// position at which they are cut in two.
+pub fn overlay_row(input: &[u8]) {
+    let [cut, bytes @ ..] = input else {
+        return;
+    };
+    let (first, second) = bytes.split_at(usize::from(*cut).min(bytes.len()));
+    let mut reader = RowReader::default();
+    let in_pieces = match reader.take(first) {
+        Ok(None) => reader.take(second),
+        over => over,
+    };
+    let Ok(Some(row)) = in_pieces else {
+        return;
+    };
+    let written = row_answer(&row);
+    assert_eq!(RowReader::default().take(&written), Ok(Some(row)));
 }
 
 /// A connection that begins with any bytes.

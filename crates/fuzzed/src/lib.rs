@@ -19,7 +19,7 @@ mod measured;
 pub mod planted;
 mod table;
 
-pub use explicit::{hop, http, http_answer, proxy_protocol, socks5};
+pub use explicit::{hop, http, http_answer, overlay_row, proxy_protocol, socks5};
 pub use files::{configuration, overrides, path_file, recorded_trace};
 pub use fragments::fragmenter;
 pub use measured::{iperf3, metrics, pcap, ping, ss};

@@ -2,9 +2,9 @@
 
 use crate::{
     configuration, control_socket, fragmenter, gate_packets, hop, http, http_answer, iperf3,
-    metrics, netfilter_messages, nft_listings, overrides, path_file, pcap, ping, proc_tables,
-    process_messages, proxy_protocol, recorded_trace, route_lists, route_messages, socks5, ss,
-    thin_messages, thin_packets, verdicts,
+    metrics, netfilter_messages, nft_listings, overlay_row, overrides, path_file, pcap, ping,
+    proc_tables, process_messages, proxy_protocol, recorded_trace, route_lists, route_messages,
+    socks5, ss, thin_messages, thin_packets, verdicts,
 };
 
 /// A fuzz target.
@@ -107,6 +107,16 @@ pub const TARGETS: &[Target] = &[
                 &["of_status", "read", "write", "first_element"],
             ),
         ],
+    },
+    Target {
+        name: "overlay_row",
+        reads: "nodes of an overlay: what they report of their legs",
+        run: overlay_row,
+        longest: 4096,
+        lines: &[functions(
+            "crates/explicit/src/hop/row.rs",
+            &["take", "row_length", "read", "read_leg"],
+        )],
     },
     Target {
         name: "proxy_protocol",

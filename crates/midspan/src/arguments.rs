@@ -13,6 +13,7 @@ use crate::observing_arguments::{
     BugreportOptions, CaptureOptions, ExplainOptions, LearnedOptions, TopOptions,
 };
 use crate::output_arguments::Output;
+use crate::overlay_arguments::OverlayOptions;
 use crate::printing::Verbosity;
 use crate::thin_arguments::ThinOptions;
 
@@ -152,6 +153,13 @@ pub enum Command {
                       midspan learned --forget 192.0.2.7\n  midspan learned --forget --all"
     )]
     Learned(LearnedOptions),
+    /// Show the overlay of a running proxy: its nodes, or the routes to a destination
+    ///
+    /// An overlay is several Midspans that carry sessions for each other (docs/overlay.md).
+    #[command(
+        after_help = "Examples:\n  midspan overlay status\n  midspan overlay routes 203.0.113.7:443"
+    )]
+    Overlay(OverlayOptions),
     /// Print what a report of a fault needs, with masked addresses and names of hosts
     ///
     /// Version, kernel, the state of the running Midspan, and what `midspan check` finds. Each address

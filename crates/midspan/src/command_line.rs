@@ -19,6 +19,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "top",
             "explain",
             "learned",
+            "overlay",
             "reload",
             "bypass",
             "drain",

@@ -19,6 +19,7 @@ mod observing_arguments;
 #[cfg(feature = "lab")]
 mod old_spellings;
 mod output_arguments;
+mod overlay_arguments;
 #[cfg(feature = "lab")]
 mod plan_arguments;
 mod printing;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bugreport(options) => commands::bugreport::bugreport(&options),
         Command::Explain(options) => commands::explain::explain_flow(&options),
         Command::Learned(options) => commands::learned::learned(&options),
+        Command::Overlay(options) => commands::overlay::overlay(&options),
         Command::Top(options) => commands::top::top(&options),
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),

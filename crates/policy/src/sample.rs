@@ -16,6 +16,8 @@ pub struct LegSample {
     pub minimum_round_trip_time: Option<TimeSpan>,
     /// Delivery rate of the newest window.
     pub delivery_rate: Option<BitRate>,
+    /// The sender had too little data for a higher delivery rate.
+    pub is_application_limited: bool,
     /// Rate at which the kernel paces.
     pub pacing_rate: Option<BitRate>,
     /// Segment size towards the peer in bytes of data.

@@ -26,6 +26,7 @@ mod keeper;
 mod late;
 pub mod learned;
 mod machine_memory;
+pub mod overlay;
 mod relay_listeners;
 mod relay_process;
 mod relay_watch;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use midspan_policy::overlay::Overlay;
 use midspan_relay::{self as relay, Listener, ListenerId, OpenListener, Relay};
 use midspan_units::TimeSpan;
 use tracing::warn;
@@ -43,7 +44,9 @@ impl RunningListeners {
             let listener = open.listener.clone();
             known.insert(address(&listener)?, Known { id, listener });
         }
+        let overlay = overlay_of(listeners.iter().map(|open| &open.listener));
         let relay = Relay::start(settings, listeners)?;
+        relay.overlay().set_members(overlay);
         let all: Vec<Listener> = known.values().map(|of| of.listener.clone()).collect();
         let gate = gate.map(|gate| start_gate(gate, &all, &relay));
         Ok(Self {
@@ -64,6 +67,7 @@ impl RunningListeners {
             .map(|open| open.listener.clone())
             .collect();
         let is_transparent = gate.is_some();
+        let overlay = overlay_of(all.iter());
         // First what may fail.
         let had_gate = self.gate.is_some();
         if let Some(gate) = gate.filter(|_| !had_gate) {
@@ -82,6 +86,7 @@ impl RunningListeners {
                 known.listener = listener;
             }
         }
+        self.relay.overlay().set_members(overlay);
         if !self.relay.wait_for_updates(UPDATE_LIMIT) {
             warn!("a thread of the relay is late to hear of the new listeners");
         }
@@ -159,6 +164,11 @@ impl RunningListeners {
 /// Where the sockets of a listener listen, which the helper fills in for all.
 fn address(listener: &Listener) -> Result<SocketAddr, Error> {
     listener.listen.ok_or(Error::OutOfTurn)
+}
+
+/// The overlay of these listeners; all that have one have the same.
+fn overlay_of<'a>(mut listeners: impl Iterator<Item = &'a Listener>) -> Option<Overlay> {
+    listeners.find_map(|listener| listener.negotiation()?.overlay.clone())
 }
 
 fn start_gate(

@@ -34,6 +34,7 @@ use crate::health::Health;
 use crate::keeper::{self, Saved};
 use crate::late::ThreadName;
 use crate::learned::{self, ForgottenCounts};
+use crate::overlay;
 use crate::relay_listeners::RunningListeners;
 use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
 use crate::resolver;
@@ -110,6 +111,8 @@ fn serve() -> Result<(), Error> {
         fragments,
     };
     let observer = listeners.relay.observer();
+    let mut has_exchanges = false;
+    start_exchanges(&listeners.relay, &mut has_exchanges)?;
     (received.admin).start(observer, gate, narrow, host, process, health.clone())?;
     message::send(&helper, &FromRelay::Ready, &[])?;
     let mut watch = ThreadWatch::new(settings.threads, limit, health.clone());
@@ -149,6 +152,7 @@ fn serve() -> Result<(), Error> {
                             settings.drain_timeout = drain_timeout;
                             watch.set_limit(watchdog_timeout);
                             listeners.relay.change_limits(&limits);
+                            start_exchanges(&listeners.relay, &mut has_exchanges)?;
                             FromRelay::Reloaded
                         }
                         Err(error) => {
@@ -212,6 +216,18 @@ fn serve() -> Result<(), Error> {
             }
         }
     }
+}
+
+/// Starts the exchanges with other nodes of an overlay, once there are any.
+fn start_exchanges(relay: &Relay, is_started: &mut bool) -> Result<(), Error> {
+    let (shared, (_, clock)) = (relay.overlay(), relay.learned());
+    let members = shared.members();
+    if *is_started || members.is_none_or(|members| !members.choice.exchange) {
+        return Ok(());
+    }
+    *is_started = true;
+    overlay::start(shared, clock, relay.observer())
+        .map_err(Error::system("start the thread of the overlay"))
 }
 
 /// Forgets what was learned about hosts with this prefix, or about all.

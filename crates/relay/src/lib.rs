@@ -43,6 +43,7 @@
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a fault | |
+//! | `overlay` | what is known of the overlay | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
@@ -155,6 +156,7 @@ pub mod negotiation;
 pub mod observation;
 mod opening;
 mod openings;
+mod overlay;
 mod pipes;
 mod poll;
 pub mod profile;
@@ -191,6 +193,7 @@ pub use listener::{
 };
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};
+pub use overlay::SharedOverlay;
 pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
@@ -232,6 +235,8 @@ struct Shared {
     knowledge: SharedKnowledge,
     /// Connections that may have caused a fault.
     suspects: SharedSuspects,
+    /// What is known of the overlay.
+    overlay: SharedOverlay,
 }
 
 impl Shared {
@@ -253,6 +258,7 @@ impl Shared {
             verdicts: self.verdicts.clone(),
             knowledge: self.knowledge.clone(),
             suspects: self.suspects.clone(),
+            overlay: self.overlay.clone(),
             listener: Arc::clone(listener),
         }
     }
@@ -339,6 +345,7 @@ impl Relay {
             verdicts: settings.verdicts.clone(),
             knowledge: SharedKnowledge::default(),
             suspects: SharedSuspects::default(),
+            overlay: SharedOverlay::default(),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
@@ -454,6 +461,12 @@ impl Relay {
         (self.shared.knowledge.clone(), self.clock)
     }
 
+    /// What is known of the overlay. Its members have to be set.
+    #[must_use]
+    pub fn overlay(&self) -> SharedOverlay {
+        self.shared.overlay.clone()
+    }
+
     /// Changes the limits of all listeners together.
     pub fn change_limits(&self, limits: &RelayLimits) {
         self.shared.limits.change(limits);
@@ -468,6 +481,7 @@ impl Relay {
             registry: Arc::clone(&self.shared.registry),
             limits: Arc::clone(&self.shared.limits),
             knowledge: self.shared.knowledge.clone(),
+            overlay: self.shared.overlay.clone(),
             clock: self.clock,
         }
     }

@@ -24,6 +24,7 @@ use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
+use super::overlay::SharedOverlay;
 use super::register::{Register, SharedSocket};
 use super::remembered::Remembered;
 use super::session::{Buffers, Session};
@@ -54,6 +55,8 @@ pub struct Acceptor {
     pub knowledge: SharedKnowledge,
     /// Connections that may have caused a panic.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
     /// Its sessions' buffers while memory is not short.
@@ -100,6 +103,8 @@ pub struct AcceptorParts {
     pub knowledge: SharedKnowledge,
     /// Connections that may have caused a panic.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
 }
 
 /// The result of accepting a connection.
@@ -165,6 +170,7 @@ impl Acceptor {
             verdicts,
             knowledge,
             suspects,
+            overlay,
         } = parts;
         Self {
             id,
@@ -176,6 +182,7 @@ impl Acceptor {
             policy,
             knowledge,
             suspects,
+            overlay,
             counters,
             buffers: Buffers::from(&listener.session),
             places,
@@ -449,7 +456,7 @@ impl Acceptor {
     /// By which nodes of the overlay a session goes.
     pub fn route(&mut self, now: Time, wanted: &Wanted<'_>) -> RouteDecision {
         match &mut self.routes {
-            Some(routes) => routes.route(now, wanted),
+            Some(routes) => routes.route(now, wanted, &mut self.overlay.known()),
             None => RouteDecision::Here,
         }
     }

@@ -102,6 +102,7 @@ impl Relay {
             sampling_pace: SamplingPace::new(settings.threads),
             reset_timeout: settings.reset_timeout,
             suspects: self.shared.suspects.clone(),
+            overlay: self.shared.overlay.clone(),
         };
         let thread = RelayThread::new(acceptors, parts).map_err(Error::kernel("set up epoll"))?;
         let (counters, poll) = (thread.counters(), thread.poll());

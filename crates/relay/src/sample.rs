@@ -16,6 +16,7 @@ pub fn sample(socket: impl AsFd) -> io::Result<LegSample> {
         round_trip_time: information.round_trip_time(),
         minimum_round_trip_time: information.minimum_round_trip_time(),
         delivery_rate: information.delivery_rate(),
+        is_application_limited: information.is_application_limited(),
         pacing_rate: information.pacing_rate(),
         segment_size: information.segment_size(),
         congestion_window: information.congestion_window(),

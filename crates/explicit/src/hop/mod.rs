@@ -18,6 +18,9 @@
 //! After an answer with status 2xx, the connection carries the bytes of the session, and its FIN and RST
 //! are those of the session. After any other answer it is closed, and nothing that follows is read.
 //!
+//! Nodes also request another node's measurements of its legs, over connections that stay open:
+//! [`row_request`], [`row_answer`].
+//!
 //! The module parses and writes. Whether the fields of a request are trusted depends on its sender, and
 //! is decided by [`Overlay::receive`](midspan_policy::overlay::Overlay::receive).
 
@@ -26,6 +29,7 @@ mod forwarded;
 mod node_list;
 mod proxy_status;
 mod request;
+mod row;
 mod server_timing;
 
 use std::net::SocketAddr;
@@ -36,6 +40,7 @@ use midspan_units::TimeSpan;
 pub use answer::{AnswerReader, HopAnswer, InvalidAnswer};
 pub use proxy_status::{HopError, HopFailure};
 pub use request::{HopRequest, InvalidRequest};
+pub use row::{InvalidRow, RowReader, row_answer, row_request};
 pub use server_timing::{ConnectTime, MOST_CONNECT_TIMES};
 
 use crate::Refusal;
@@ -63,16 +68,29 @@ impl Hop {
     }
 
     /// Handles the bytes from the sender that are not consumed yet. After a step with [`Next::Connect`],
-    /// [`request`](Self::request) returns the whole request.
+    /// [`request`](Self::request) returns the whole request. After [`Next::Row`], the sender may send another
+    /// request.
     pub fn advance(&mut self, input: &[u8]) -> Step {
         let read = request_head::read(&mut self.head, input, |request, length| {
-            (HopRequest::parse(request), length)
+            let is_row = request.method == Some("GET") && request.path == Some(row::PATH);
+            match is_row && request.version == Some(1) {
+                true => (Ok(None), length),
+                false => (HopRequest::parse(request).map(Some), length),
+            }
         });
         match read {
+            Reading::Whole((Ok(None), consumed)) => {
+                self.head = HeadEnd::default();
+                Step {
+                    consumed,
+                    reply: Vec::new(),
+                    next: Next::Row,
+                }
+            }
             Reading::More(consumed) => Step::more(consumed, Vec::new()),
             Reading::TooLarge | Reading::Wrong => self.malformed(0),
             Reading::Whole((Err(_), length)) => self.malformed(length),
-            Reading::Whole((Ok(request), length)) => {
+            Reading::Whole((Ok(Some(request)), length)) => {
                 let destination = request.destination.clone();
                 self.request = Some(request);
                 Step {

@@ -71,6 +71,18 @@ impl Information {
         rate_from_bytes_per_second(self.u64(field::DELIVERY_RATE))
     }
 
+    /// Whether the sender had too little data for a higher [delivery rate](Self::delivery_rate).
+    #[must_use]
+    pub fn is_application_limited(&self) -> bool {
+        // A bit field: its first bit is the lowest one of the byte, or the highest one.
+        let first = if cfg!(target_endian = "little") {
+            1
+        } else {
+            0x80
+        };
+        self.u8(field::APPLICATION_LIMITED) & first != 0
+    }
+
     /// Rate at which the kernel paces.
     #[must_use]
     pub fn pacing_rate(&self) -> Option<BitRate> {
@@ -226,6 +238,8 @@ impl Information {
 /// architecture, named as there without `tcpi_`.
 mod field {
     pub const RETRANSMITS: usize = 2;
+    /// `delivery_rate_app_limited`, the first bit of the byte behind the two window scales.
+    pub const APPLICATION_LIMITED: usize = 7;
     pub const SND_MSS: usize = 16;
     pub const UNACKED: usize = 24;
     pub const RTT: usize = 68;

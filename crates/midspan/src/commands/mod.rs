@@ -8,6 +8,7 @@ pub mod control;
 pub mod explain;
 pub mod init;
 pub mod learned;
+pub mod overlay;
 pub mod run;
 pub mod thin;
 pub mod top;

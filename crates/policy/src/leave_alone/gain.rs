@@ -22,7 +22,8 @@ use std::collections::{BTreeMap, VecDeque};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use super::Route;
-use super::flows_by_size::{DIRECT, FlowsBySize, SIZES, SPLIT, SizeGain, median};
+use super::flows_by_size::{DIRECT, FlowsBySize, SIZES, SPLIT, SizeGain};
+use super::recent_goodputs::RecentGoodputs;
 use crate::congestion::LONG;
 use crate::hosts::Hosts;
 use crate::part_limit::part_limit;
@@ -91,12 +92,6 @@ pub struct KnownGain {
     pub streak: u8,
 }
 
-/// Goodputs in bit/s, the oldest first.
-#[derive(Debug, Clone, Default)]
-struct Recent {
-    goodputs: VecDeque<u64>,
-}
-
 #[derive(Debug, Clone, Default)]
 struct Evidence {
     /// Sessions in a row in which there was nothing to gain.
@@ -104,7 +99,7 @@ struct Evidence {
     /// Sessions in a row in which both legs were short.
     short_streak: u8,
     /// Goodputs of split flows, and of direct ones.
-    recent: [Recent; 2],
+    recent: [RecentGoodputs; 2],
     /// When the newest flow was measured.
     noted: Time,
 }
@@ -193,12 +188,13 @@ impl Gains {
             .take(most)
             .map(|(route, evidence)| {
                 let [split, direct] = &evidence.recent;
-                let median = |of: &Recent| of.median().and_then(BitRate::from_bits_per_second);
+                let median =
+                    |of: &RecentGoodputs| of.median().and_then(BitRate::from_bits_per_second);
                 KnownGain {
                     route: *route,
                     age: now.since(evidence.noted),
-                    split_flows: split.goodputs.len(),
-                    direct_flows: direct.goodputs.len(),
+                    split_flows: split.len(),
+                    direct_flows: direct.len(),
                     split: median(split),
                     direct: median(direct),
                     streak: evidence.streak,
@@ -260,7 +256,7 @@ impl Gains {
             return;
         };
         let [split, direct] = &evidence.recent;
-        let is_compared = split.goodputs.len() >= COMPARED && direct.goodputs.len() >= COMPARED;
+        let is_compared = split.len() >= COMPARED && direct.len() >= COMPARED;
         let has_no_gain = is_compared && split.median() <= direct.median();
         let has_streak = evidence.streak >= STREAK || evidence.short_streak >= STREAK_SHORT;
         if !has_streak && !has_no_gain {
@@ -274,19 +270,6 @@ impl Gains {
             self.found.push_back(route);
             self.found_in_all += 1;
         }
-    }
-}
-
-impl Recent {
-    fn note(&mut self, goodput: u64, most: usize) {
-        while self.goodputs.len() >= most {
-            self.goodputs.pop_front();
-        }
-        self.goodputs.push_back(goodput);
-    }
-
-    fn median(&self) -> Option<u64> {
-        median(self.goodputs.iter().copied())
     }
 }
 

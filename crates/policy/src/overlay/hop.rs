@@ -132,6 +132,7 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::overlay::ChoiceSettings;
     use ipnet::IpNet;
 
     fn name(text: &str) -> NodeName {
@@ -166,6 +167,7 @@ mod tests {
             own: name(own),
             nodes,
             routes: Vec::new(),
+            choice: ChoiceSettings::default(),
         }
     }
 

@@ -10,25 +10,71 @@
 //! | [`RouteDecision`] | the ingress, by a [`RoutePolicy`] | before it connects to a server |
 //! | [`HopStep`] or [`HopRefusal`] | each node after it, by [`Overlay::receive`] | when it has read the request of a hop |
 //!
+//! There are two policies of routes. [`OperatorRoutes`] uses what the operator has written.
+//! [`ChosenRoutes`] does the same, and where the operator leaves a choice, it takes the route with the
+//! shortest predicted completion time. Its measurements are a [`KnownOverlay`]:
+//!
+//! | concept | content |
+//! | --- | --- |
+//! | [`LegEstimate`] | round trip, loss and rate of a leg, measured by the node that sends on it |
+//! | [`Row`] | the legs out of one node, as this node reports them to others |
+//! | [`Health`] | whether a node can be used, judged by its answers |
+//! | [`Overload`] | nodes that get no new sessions |
+//! | [`completion_time`] | the prediction |
+//! | [`Candidate`] | one route to an exit, with its prediction and its obstacle |
+//! | [`PresentRoute`] | the present route to an exit, and when it changes |
+//!
 //! A node connects only to addresses of its own list of members, or, as an exit, to servers that it
 //! [serves](Node::serves()). What others name in a request are names of nodes, never their addresses.
 
+mod aging;
+mod candidate;
+mod candidates;
+mod choice;
+mod comparison;
+mod dice;
+mod estimate;
 mod hop;
+mod known;
+mod liveness;
+mod load;
+mod loss;
 mod node;
 mod node_name;
+mod prediction;
+mod present_route;
+mod rate;
+mod round_trip;
+mod route;
 mod routes;
+mod row;
+mod settings;
+mod sticky_exits;
 
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+pub use candidate::{Candidate, Obstacle};
+pub use choice::{ChosenRoutes, Decided, MOST_TRIES, Permitted, Reason};
+pub use comparison::Left;
+pub use estimate::{Congestion, LegEstimate, LegReading};
 pub use hop::{HopRefusal, HopStep, NextHop, ReceivedHop};
+pub use known::{CallFailure, IDLE_INTERVAL, KnownOverlay, USED_INTERVAL};
+pub use liveness::Health;
+pub use load::Overload;
 pub use node::{Node, NodeKind};
 pub use node_name::{InvalidNodeName, LONGEST_NODE_NAME, NodeName};
+pub use prediction::{RouteLeg, completion_time};
+pub use present_route::PresentRoute;
+pub use round_trip::RoundTripEstimate;
+pub use route::Route;
 pub use routes::{
-    OperatorRoute, OperatorRoutes, Route, RouteDecision, RouteDestination, RoutePolicy, Wanted,
+    OperatorRoute, OperatorRoutes, RouteBy, RouteDecision, RouteDestination, RoutePolicy, Wanted,
     WantedHost,
 };
+pub use row::{MOST_ROW_LEGS, Row, RowLeg};
+pub use settings::ChoiceSettings;
 
 /// Most nodes of a route. The measurements of Maki and Bhole show that each further proxy gains less
 /// than the one before, and each adds a failure.
@@ -44,6 +90,8 @@ pub struct Overlay {
     pub nodes: Vec<Node>,
     /// The routes that the operator has written, in their order.
     pub routes: Vec<OperatorRoute>,
+    /// How routes are chosen by measurements.
+    pub choice: ChoiceSettings,
 }
 
 impl Overlay {
@@ -59,10 +107,24 @@ impl Overlay {
         self.node(&self.own)
     }
 
+    /// Whether the operator leaves a choice to measurements.
+    #[must_use]
+    pub fn has_choice(&self) -> bool {
+        let is_open = |route: &OperatorRoute| matches!(route.by, RouteBy::Exits { .. });
+        self.choice.for_all || self.routes.iter().any(is_open)
+    }
+
     /// Whether hops may come from this address.
     #[must_use]
     pub fn has_sender(&self, address: IpAddr) -> bool {
         self.senders(address).next().is_some()
+    }
+
+    /// The node from which hops with this source address come, if there is only one.
+    #[must_use]
+    pub fn only_sender(&self, address: IpAddr) -> Option<&Node> {
+        let mut senders = self.senders(address);
+        senders.next().filter(|_| senders.next().is_none())
     }
 
     /// The nodes from which a hop with this source address may come; several behind one NAT.

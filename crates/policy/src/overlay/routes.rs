@@ -1,16 +1,12 @@
-//! The choice of a route.
+//! The choice of a route: the question, the answer, and the routes that the operator has written.
 
 use std::net::IpAddr;
 
 use midspan_units::Time;
 use serde::{Deserialize, Serialize};
 
-use super::{MOST_HOPS, NodeName};
+use super::{KnownOverlay, NodeName, Route};
 use crate::network::Network;
-
-/// The nodes of a session after the ingress, the exit last: 1 to [`MOST_HOPS`], each once.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route(Vec<NodeName>);
 
 /// The server that a client has requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +17,8 @@ pub struct Wanted<'a> {
     pub host: WantedHost<'a>,
     /// The server's port.
     pub port: u16,
+    /// The routes that have failed for this client's request.
+    pub tried: &'a [Route],
 }
 
 /// A server's host, as far as it is known.
@@ -42,14 +40,18 @@ pub enum RouteDecision {
     /// It depends on the server's address: the ingress looks the name up and calls again. Never the
     /// answer for an address.
     ByAddress,
+    /// Nowhere: there is no route, and the session may not leave here.
+    Nowhere,
 }
 
-/// Chooses the routes of the sessions that enter at one node. A policy that measures legs is another
-/// implementation.
+/// Chooses the routes of the sessions that enter at one node.
+///
+/// `known` has the measurements of this node. The caller owns it, since several policies share it.
 pub trait RoutePolicy {
-    /// Called once when a client has requested a server, and again with the server's address if the
-    /// answer for its name was [`RouteDecision::ByAddress`].
-    fn route(&mut self, now: Time, wanted: &Wanted<'_>) -> RouteDecision;
+    /// Called once when a client has requested a server; again with the server's address if the answer
+    /// for its name was [`RouteDecision::ByAddress`]; and again after each route that has failed before
+    /// the client got an answer.
+    fn route(&mut self, now: Time, wanted: &Wanted<'_>, known: &mut KnownOverlay) -> RouteDecision;
 }
 
 /// A route that the operator has written.
@@ -58,8 +60,22 @@ pub trait RoutePolicy {
 pub struct OperatorRoute {
     /// The servers for which it is used.
     pub destinations: Vec<RouteDestination>,
-    /// The nodes, the exit last; empty if these sessions leave at the ingress.
-    pub through: Vec<NodeName>,
+    /// How these sessions go.
+    pub by: RouteBy,
+}
+
+/// How the sessions of an operator's route go.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RouteBy {
+    /// By these nodes, the exit last; if there are none, they leave at the ingress.
+    Nodes(Vec<NodeName>),
+    /// To the best one of these exits, by the best route.
+    Exits {
+        /// The exits; at least one.
+        exits: Vec<NodeName>,
+        /// Whether they may leave at the ingress.
+        or_here: bool,
+    },
 }
 
 /// Servers for which a route is used.
@@ -79,22 +95,6 @@ pub enum RouteDestination {
 /// the ingress.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OperatorRoutes(Vec<OperatorRoute>);
-
-impl Route {
-    /// A route by these nodes; `None` if there are none, too many, or one of them twice.
-    #[must_use]
-    pub fn new(nodes: Vec<NodeName>) -> Option<Self> {
-        let is_first = |(place, node): (usize, &NodeName)| !nodes[..place].contains(node);
-        let fits = (1..=MOST_HOPS).contains(&nodes.len());
-        (fits && nodes.iter().enumerate().all(is_first)).then_some(Self(nodes))
-    }
-
-    /// The nodes, the exit last.
-    #[must_use]
-    pub fn nodes(&self) -> &[NodeName] {
-        &self.0
-    }
-}
 
 impl RouteDestination {
     fn matches(&self, host: WantedHost<'_>) -> bool {
@@ -118,20 +118,35 @@ impl OperatorRoutes {
     pub const fn new(routes: Vec<OperatorRoute>) -> Self {
         Self(routes)
     }
+
+    /// The first route that matches.
+    #[must_use]
+    pub fn find(&self, host: WantedHost<'_>) -> Option<&RouteBy> {
+        let matches = |route: &&OperatorRoute| {
+            let mut destinations = route.destinations.iter();
+            destinations.any(|destination| destination.matches(host))
+        };
+        self.0.iter().find(matches).map(|route| &route.by)
+    }
+}
+
+/// The decision for sessions by these nodes: no other route replaces one that the operator has written.
+pub(super) fn by_nodes(nodes: &[NodeName], tried: &[Route]) -> RouteDecision {
+    match Route::new(nodes.to_vec()) {
+        None => RouteDecision::Here,
+        Some(route) if tried.contains(&route) => RouteDecision::Nowhere,
+        Some(route) => RouteDecision::Through(route),
+    }
 }
 
 impl RoutePolicy for OperatorRoutes {
-    fn route(&mut self, _: Time, wanted: &Wanted<'_>) -> RouteDecision {
-        let matches = |route: &&OperatorRoute| {
-            let mut destinations = route.destinations.iter();
-            destinations.any(|destination| destination.matches(wanted.host))
-        };
-        let found = self.0.iter().find(matches);
-        match (found, wanted.host) {
-            (Some(route), _) => match Route::new(route.through.clone()) {
-                Some(route) => RouteDecision::Through(route),
-                None => RouteDecision::Here,
-            },
+    fn route(&mut self, _: Time, wanted: &Wanted<'_>, _: &mut KnownOverlay) -> RouteDecision {
+        match (self.find(wanted.host), wanted.host) {
+            (Some(RouteBy::Nodes(nodes)), _) => by_nodes(nodes, wanted.tried),
+            // Without measurements, the first exit is the best one.
+            (Some(RouteBy::Exits { exits, .. }), _) => {
+                by_nodes(exits.get(..1).unwrap_or(&[]), wanted.tried)
+            }
             (None, WantedHost::Name(_)) => RouteDecision::ByAddress,
             (None, WantedHost::Address(_)) => RouteDecision::Here,
         }
@@ -150,7 +165,7 @@ mod tests {
     fn decide(routes: &[(&[RouteDestination], &[&str])], host: WantedHost<'_>) -> RouteDecision {
         let routes = routes.iter().map(|(destinations, through)| OperatorRoute {
             destinations: destinations.to_vec(),
-            through: names(through),
+            by: RouteBy::Nodes(names(through)),
         });
         OperatorRoutes::new(routes.collect()).route(
             Time::ZERO,
@@ -158,21 +173,14 @@ mod tests {
                 client: [192, 0, 2, 1].into(),
                 host,
                 port: 443,
+                tried: &[],
             },
+            &mut KnownOverlay::new(0),
         )
     }
 
     fn through(nodes: &[&str]) -> RouteDecision {
         RouteDecision::Through(Route::new(names(nodes)).unwrap())
-    }
-
-    #[test]
-    fn a_route_has_few_nodes_each_once() {
-        assert!(Route::new(Vec::new()).is_none());
-        assert!(Route::new(names(&["a", "b", "a"])).is_none());
-        assert!(Route::new(names(&["a", "b", "c", "d", "e"])).is_none());
-        let four = Route::new(names(&["a", "b", "c", "d"])).unwrap();
-        assert_eq!(four.nodes().last(), Some(&"d".parse().unwrap()));
     }
 
     #[test]

@@ -8,6 +8,8 @@
 //! | `GET /sessions?after=ID&limit=N` | live sessions |
 //! | `GET /sessions/ID` | one live session |
 //! | `GET /summary?by=client&sort=rate&client=PREFIX&limit=N` | state, totals, and sorted clients or sessions |
+//! | `GET /overlay` | the nodes of an overlay |
+//! | `GET /overlay/routes?destination=HOST:PORT` | the routes of an overlay to a destination |
 //! | `GET /learned?prefix=PREFIX&after=NEXT&limit=N` | what sessions have left for later ones |
 //! | `GET /health?listener=NAME` | `ok`, or status 503 with the reason; the parameter is optional |
 //!

@@ -18,6 +18,7 @@ use super::page;
 use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
 use crate::learned::{self, Learned};
+use crate::overlay::{OverlayReport, RoutesQuery, RoutesReport};
 use crate::summary::{self, Cost, Query, Summary, Summed, Totals};
 
 /// Pause between two queries to the relay's threads.
@@ -226,6 +227,33 @@ impl Service {
         json(&learned)
     }
 
+    fn overlay(&self) -> Reply {
+        let (overlay, now) = (self.relay.overlay(), self.relay.learned().1.now());
+        let members = overlay.members();
+        json(&OverlayReport::read(
+            members.as_deref(),
+            &overlay.known(),
+            now,
+        ))
+    }
+
+    fn overlay_routes(&self, query: &str) -> Reply {
+        let query = match RoutesQuery::read(query) {
+            Ok(query) => query,
+            Err(said) => return text(StatusCode::BAD_REQUEST, said + "\n"),
+        };
+        let (overlay, now) = (self.relay.overlay(), self.relay.learned().1.now());
+        let Some(members) = overlay.members() else {
+            return text(
+                StatusCode::NOT_FOUND,
+                "this Midspan is part of no overlay\n",
+            );
+        };
+        // A copy, so that the question changes nothing, and no thread waits for the answer.
+        let mut known = overlay.known().clone();
+        json(&RoutesReport::read(&query, &members, &mut known, now))
+    }
+
     async fn session(&self, id: u64) -> Reply {
         let answer = self.ask(Question::one(id)).await;
         let found = answer.sessions.into_iter().find(|session| session.id == id);
@@ -262,6 +290,8 @@ impl Pages for Service {
             "/sessions" => self.sessions(query).await,
             "/summary" => self.summary(query).await,
             "/learned" => self.learned(query).await,
+            "/overlay" => self.overlay(),
+            "/overlay/routes" => self.overlay_routes(query),
             path => match path.strip_prefix("/sessions/").map(str::parse) {
                 Some(Ok(id)) => self.session(id).await,
                 _ => text(StatusCode::NOT_FOUND, "no such page\n"),

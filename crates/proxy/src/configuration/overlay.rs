@@ -6,8 +6,10 @@ use std::ops::Range;
 use midspan_document::{Located, Source, Spanned};
 use midspan_explicit::HostName;
 use midspan_policy::overlay::{
-    MOST_HOPS, Node, NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteDestination,
+    ChoiceSettings, MOST_HOPS, Node, NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteBy,
+    RouteDestination,
 };
+use midspan_units::{ByteSize, Probability};
 use serde::Deserialize;
 
 use super::explicit::Networks;
@@ -21,6 +23,16 @@ pub(super) struct OverlayTable {
     name: Spanned<String>,
     members: Spanned<String>,
     #[serde(default)]
+    choose: bool,
+    #[serde(default)]
+    measure: Option<bool>,
+    #[serde(default)]
+    transfer: Option<Spanned<ByteSize>>,
+    #[serde(default)]
+    explore: Option<Spanned<Probability>>,
+    #[serde(default)]
+    control_group: Option<Spanned<Probability>>,
+    #[serde(default)]
     route: Vec<RouteTable>,
 }
 
@@ -29,7 +41,12 @@ pub(super) struct OverlayTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct RouteTable {
     destinations: Spanned<Vec<Spanned<String>>>,
-    through: Spanned<Vec<Spanned<String>>>,
+    #[serde(default)]
+    through: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    exits: Option<Spanned<Vec<Spanned<String>>>>,
+    #[serde(default)]
+    or_here: Option<Spanned<bool>>,
 }
 
 /// The file of members.
@@ -90,6 +107,13 @@ impl OverlayTable {
             own,
             nodes,
             routes: Vec::new(),
+            choice: ChoiceSettings {
+                for_all: self.choose,
+                transfer: self.transfer(source)?,
+                explore: share(source, self.explore.as_ref(), |it| it.explore)?,
+                control: share(source, self.control_group.as_ref(), |it| it.control)?,
+                ..ChoiceSettings::default()
+            },
         };
         if overlay.own_node().is_none() {
             let message = format!("{} has no node \"{}\"", members.name(), overlay.own);
@@ -103,10 +127,11 @@ impl OverlayTable {
         }
         let routes = self.route.into_iter();
         let routes = routes.map(|route| route.checked(source, &overlay));
-        let overlay = Overlay {
+        let mut overlay = Overlay {
             routes: routes.collect::<Result<_, _>>()?,
             ..overlay
         };
+        overlay.choice.exchange = self.measure.unwrap_or(overlay.has_choice());
         let size = serde_json::to_vec(&overlay).map_or(usize::MAX, |bytes| bytes.len());
         if size > SIZE_LIMIT {
             let message = "the members and routes are too many for one message between processes";
@@ -117,45 +142,60 @@ impl OverlayTable {
     }
 }
 
+impl OverlayTable {
+    fn transfer(&self, source: &Source) -> Result<ByteSize, Located> {
+        let Some(size) = &self.transfer else {
+            return Ok(ChoiceSettings::default().transfer);
+        };
+        let is_size = (1_000..=1_000_000_000).contains(&size.get_ref().bytes());
+        is_size
+            .then_some(*size.get_ref())
+            .ok_or_else(|| Located::new(source, size.span(), "`transfer` is between 1 KB and 1 GB"))
+    }
+}
+
+/// A share of sessions; at most half of them.
+fn share(
+    source: &Source,
+    value: Option<&Spanned<Probability>>,
+    default: fn(&ChoiceSettings) -> Probability,
+) -> Result<Probability, Located> {
+    let Some(value) = value else {
+        return Ok(default(&ChoiceSettings::default()));
+    };
+    match value.get_ref().as_f64() <= 0.5 {
+        true => Ok(*value.get_ref()),
+        false => Err(Located::new(
+            source,
+            value.span(),
+            "this share is at most 50 %",
+        )),
+    }
+}
+
 impl RouteTable {
     fn checked(self, source: &Source, overlay: &Overlay) -> Result<OperatorRoute, Located> {
-        let place = self.through.span();
-        let mut through = Vec::new();
-        let count = self.through.get_ref().len();
-        for (index, text) in self.through.into_inner().into_iter().enumerate() {
-            let found = name(source, &text)?;
-            let message = match overlay.node(&found) {
-                _ if found == overlay.own => Some("a route begins after this node".to_owned()),
-                None => Some(format!("there is no node \"{found}\"")),
-                Some(node) if node.address.is_none() => Some(format!(
-                    "node \"{found}\" has no address, so it accepts no hops"
-                )),
-                Some(node) if index + 1 < count && !node.transit => {
-                    Some(format!("node \"{found}\" is no transit node"))
+        let by = match (self.through, self.exits) {
+            (Some(through), None) => {
+                if let Some(or_here) = &self.or_here {
+                    let message = "`or_here` belongs to `exits`";
+                    return Err(Located::new(source, or_here.span(), message));
                 }
-                Some(node)
-                    if index + 1 == count
-                        && node.kind == NodeKind::Midspan
-                        && node.serves.is_empty() =>
-                {
-                    Some(format!("node \"{found}\" serves nothing, so it is no exit"))
-                }
-                Some(_) => None,
-            };
-            if let Some(message) = message {
-                let names = overlay.nodes.iter().map(|node| node.name.as_str());
-                let error = Located::new(source, text.span(), message);
-                return Err(match overlay.node(&found) {
-                    None => error.with_nearest(found.as_str(), names),
-                    Some(_) => error,
-                });
+                RouteBy::Nodes(through_nodes(source, through, overlay)?)
             }
-            through.push(found);
-        }
-        if !through.is_empty() && Route::new(through.clone()).is_none() {
-            let message = format!("a route has at most {MOST_HOPS} nodes, each once");
-            return Err(Located::new(source, place, message));
-        }
+            (None, Some(exits)) => RouteBy::Exits {
+                exits: exit_nodes(source, exits, overlay)?,
+                or_here: self.or_here.is_some_and(Spanned::into_inner),
+            },
+            (None, None) => {
+                let message = "a route has `through`, the nodes, or `exits` to choose from";
+                return Err(Located::new(source, self.destinations.span(), message));
+            }
+            (Some(_), Some(exits)) => {
+                let message = "a route has `through` or `exits`, not both";
+                return Err(Located::new(source, exits.span(), message));
+            }
+        };
         let destinations = self.destinations.span();
         let list = self.destinations.into_inner();
         if list.is_empty() || list.len() > LIST_LIMIT {
@@ -167,9 +207,82 @@ impl RouteTable {
             destinations: list
                 .map(|text| destination(source, &text))
                 .collect::<Result<_, _>>()?,
-            through,
+            by,
         })
     }
+}
+
+/// The nodes of a fixed route.
+fn through_nodes(
+    source: &Source,
+    through: Spanned<Vec<Spanned<String>>>,
+    overlay: &Overlay,
+) -> Result<Vec<NodeName>, Located> {
+    let place = through.span();
+    let count = through.get_ref().len();
+    let mut nodes = Vec::new();
+    for (index, text) in through.into_inner().into_iter().enumerate() {
+        nodes.push(node_of_route(source, &text, overlay, index + 1 == count)?);
+    }
+    if !nodes.is_empty() && Route::new(nodes.clone()).is_none() {
+        let message = format!("a route has at most {MOST_HOPS} nodes, each once");
+        return Err(Located::new(source, place, message));
+    }
+    Ok(nodes)
+}
+
+/// The exits of a route that is chosen.
+fn exit_nodes(
+    source: &Source,
+    exits: Spanned<Vec<Spanned<String>>>,
+    overlay: &Overlay,
+) -> Result<Vec<NodeName>, Located> {
+    let place = exits.span();
+    let mut nodes = Vec::new();
+    for text in exits.into_inner() {
+        let node = node_of_route(source, &text, overlay, true)?;
+        if nodes.contains(&node) {
+            let message = format!("exit \"{node}\" is there twice");
+            return Err(Located::new(source, text.span(), message));
+        }
+        nodes.push(node);
+    }
+    match nodes.is_empty() {
+        true => Err(Located::new(source, place, "`exits` lists nodes")),
+        false => Ok(nodes),
+    }
+}
+
+/// A node of a route, which is its exit if it is the last one.
+fn node_of_route(
+    source: &Source,
+    text: &Spanned<String>,
+    overlay: &Overlay,
+    is_exit: bool,
+) -> Result<NodeName, Located> {
+    let found = name(source, text)?;
+    let message = match overlay.node(&found) {
+        _ if found == overlay.own => "a route begins after this node".to_owned(),
+        None => format!("there is no node \"{found}\""),
+        Some(node) if node.address.is_none() => {
+            format!("node \"{found}\" has no address, so it accepts no hops")
+        }
+        Some(node) if !is_exit && !node.transit => {
+            format!("node \"{found}\" is no transit node")
+        }
+        Some(node) if is_exit && node.kind == NodeKind::Midspan && node.serves.is_empty() => {
+            format!("node \"{found}\" serves nothing, so it is no exit")
+        }
+        Some(_) => return Ok(found),
+    };
+    let error = Located::new(source, text.span(), message);
+    Err(match overlay.node(&found) {
+        None => {
+            let names = overlay.nodes.iter().map(|node| node.name.as_str());
+            error.with_nearest(found.as_str(), names)
+        }
+        Some(_) => error,
+    })
 }
 
 fn members_of(source: &Source) -> Result<Vec<Node>, Located> {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use midspan_document::Source;
-use midspan_policy::overlay::RouteDestination;
+use midspan_policy::overlay::{RouteBy, RouteDestination};
 use midspan_proxy::configuration::Configuration;
 
 const MEMBERS: &str = r#"
@@ -66,7 +66,9 @@ fn a_listener_has_the_whole_overlay() {
         let overlay = listener.relay.negotiation().unwrap().overlay.as_ref();
         let overlay = overlay.unwrap();
         assert_eq!((overlay.own.as_str(), overlay.nodes.len()), ("ams", 5));
-        assert_eq!(overlay.routes[0].through.len(), 2);
+        let by_two = |by: &RouteBy| matches!(by, RouteBy::Nodes(nodes) if nodes.len() == 2);
+        assert!(by_two(&overlay.routes[0].by));
+        assert!(!overlay.has_choice() && !overlay.choice.exchange);
         let name = RouteDestination::Name("www.example.org".to_owned());
         assert!(overlay.routes[0].destinations.contains(&name));
         assert_eq!(overlay.nodes[2].ports, [(80, 80), (8000, 8100)]);

@@ -10,13 +10,13 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use midspan_explicit::hop::{Hop, HopAnswer, HopError};
+use midspan_explicit::hop::{Hop, HopAnswer, HopError, HopFailure};
 use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_policy::memory_share::EACH_SESSION;
-use midspan_policy::overlay::NextHop;
+use midspan_policy::overlay::{NextHop, Route};
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -32,6 +32,7 @@ use crate::listener::{Language, Negotiation};
 use crate::observation::LastReading;
 use crate::register::{Registration, SharedSocket};
 use crate::system;
+pub use hopping::CallLimits;
 use hopping::NextNode;
 
 /// Most bytes of a refused client that are dropped.
@@ -75,6 +76,8 @@ pub struct NegotiatingClient {
     pub leaves_here: bool,
     /// The server's address, if it has decided about the route.
     pub chosen_address: Option<SocketAddr>,
+    /// Routes that have failed for this request.
+    pub tried: Vec<Route>,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,
     connect_time: TimeSpan,
@@ -138,6 +141,11 @@ pub enum Step {
     /// Decide whether to connect to this node, by [`NegotiatingClient::pass_to`] or
     /// [`NegotiatingClient::fail`].
     Pass(NextHop),
+    /// Answer a node with what this node reports, by [`NegotiatingClient::report`].
+    Report,
+    /// The route has failed, and the server is not the reason: perhaps there is another one, for
+    /// [`NegotiatingClient::pass_to`], otherwise [`NegotiatingClient::give_up`].
+    Again(HopFailure, Errno),
     /// Both legs are connected: [`NegotiatingClient::into_joined`].
     Join,
     /// No server has answered; the client is being informed.
@@ -237,6 +245,7 @@ impl NegotiatingClient {
             next_node: None,
             leaves_here: false,
             chosen_address: None,
+            tried: Vec::new(),
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
@@ -423,8 +432,8 @@ impl NegotiatingClient {
         }
     }
 
-    /// The client's request is complete.
-    fn begin_resolving(&mut self, now: Time) {
+    /// The client's request is complete, or its session takes another route.
+    pub fn begin_resolving(&mut self, now: Time) {
         self.stage = Stage::Resolving;
         self.deadline = now + LONGEST_LOOK_UP;
     }

@@ -2,13 +2,25 @@
 
 use std::net::SocketAddr;
 
-use midspan_explicit::{Failure, HostName};
+use midspan_explicit::hop::{HopError, HopFailure};
+use midspan_explicit::{Failure, Host, HostName};
 use midspan_policy::Request;
-use midspan_policy::overlay::{NextHop, RouteDecision, Wanted, WantedHost};
-use midspan_units::TimeSpan;
+use midspan_policy::overlay::{
+    CallFailure, Left, NextHop, Overlay, Route, RouteDecision, Wanted, WantedHost,
+};
+use midspan_policy::prefix::site_prefix;
+use midspan_units::{Time, TimeSpan};
+use rustix::io::Errno;
 
+use super::negotiating_client::CallLimits;
 use super::{Asked, Negotiations, Neighbours, Reason, Step};
+use crate::listener::Language;
+use crate::sessions::OverlayPart;
 use crate::table::Key;
+
+/// How long a transit node waits for the handshake with the next node: its SYN is sent three times, after
+/// 0, 1 and 3 s. The ingress may then have another route.
+const TRANSIT_LIMIT: TimeSpan = TimeSpan::from_milliseconds(4500);
 
 impl Negotiations {
     /// Handles the name of a server: the session goes through the overlay, or the name is looked up here.
@@ -48,46 +60,168 @@ impl Negotiations {
         around: &mut Neighbours<'_>,
     ) -> Option<Step> {
         let now = around.now;
-        let negotiating = self.negotiating_clients.get_mut(key)?;
-        if negotiating.leaves_here {
+        if self.negotiating_clients.get_mut(key)?.leaves_here {
             return None;
         }
+        match self.choose(key, host, port, around)? {
+            RouteDecision::ByAddress => None,
+            RouteDecision::Here => {
+                self.negotiating_clients.get_mut(key)?.leaves_here = true;
+                None
+            }
+            RouteDecision::Through(route) => self.take_route(key, host, port, (&route, now)),
+            RouteDecision::Nowhere => {
+                let negotiating = self.negotiating_clients.get_mut(key)?;
+                Some(negotiating.fail(Failure::RouteBroken, None, now))
+            }
+        }
+    }
+
+    /// The policy's decision about the route of a session.
+    fn choose(
+        &mut self,
+        key: Key,
+        host: WantedHost<'_>,
+        port: u16,
+        around: &mut Neighbours<'_>,
+    ) -> Option<RouteDecision> {
+        let negotiating = self.negotiating_clients.get_mut(key)?;
         let wanted = Wanted {
             client: negotiating.client_address().ip(),
             host,
             port,
+            tried: &negotiating.tried,
         };
         let acceptor = around.acceptors.get_mut(negotiating.listener)?;
-        match acceptor.route(now, &wanted) {
-            RouteDecision::ByAddress => None,
-            RouteDecision::Here => {
-                negotiating.leaves_here = true;
-                None
+        Some(acceptor.route(around.now, &wanted))
+    }
+
+    /// The step by which a session goes by this route.
+    fn take_route(
+        &mut self,
+        key: Key,
+        host: WantedHost<'_>,
+        port: u16,
+        (route, now): (&Route, Time),
+    ) -> Option<Step> {
+        let negotiating = self.negotiating_clients.get_mut(key)?;
+        match host {
+            WantedHost::Address(address) => {
+                negotiating.chosen_address = Some(SocketAddr::new(address, port));
             }
-            RouteDecision::Through(route) => {
-                match host {
-                    WantedHost::Address(address) => {
-                        negotiating.chosen_address = Some(SocketAddr::new(address, port));
-                    }
-                    WantedHost::Name(_) => {
-                        let access = &negotiating.settings.access;
-                        if !access.allows_name(wanted.client, port) {
-                            let reason = Some(Reason::Destination);
-                            return Some(negotiating.fail(Failure::NotAllowed, reason, now));
-                        }
-                    }
+            WantedHost::Name(_) => {
+                let access = &negotiating.settings.access;
+                if !access.allows_name(negotiating.client_address().ip(), port) {
+                    let reason = Some(Reason::Destination);
+                    return Some(negotiating.fail(Failure::NotAllowed, reason, now));
                 }
-                let overlay = negotiating.settings.overlay.as_ref();
-                Some(match overlay.map(|overlay| overlay.first_hop(&route)) {
-                    Some(Ok(next)) => Step::Pass(next),
-                    Some(Err(refusal)) => {
-                        let reason = Some(Reason::Hop(refusal));
-                        negotiating.fail(Failure::RouteBroken, reason, now)
-                    }
-                    None => negotiating.fail(Failure::RouteBroken, None, now),
-                })
             }
         }
+        let overlay = negotiating.settings.overlay.as_ref();
+        Some(match overlay.map(|overlay| overlay.first_hop(route)) {
+            Some(Ok(next)) => Step::Pass(next),
+            Some(Err(refusal)) => {
+                let reason = Some(Reason::Hop(refusal));
+                negotiating.fail(Failure::RouteBroken, reason, now)
+            }
+            None => negotiating.fail(Failure::RouteBroken, None, now),
+        })
+    }
+
+    /// The session's route has failed: the step by which it takes another one, or by which its client is
+    /// informed.
+    pub(super) fn try_again(
+        &mut self,
+        key: Key,
+        (failure, errno): (&HopFailure, Errno),
+        around: &mut Neighbours<'_>,
+    ) -> Step {
+        self.note_failed_route(key, around);
+        self.log_broken_route(key, around);
+        let now = around.now;
+        let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
+            return Step::Wait;
+        };
+        negotiating.note_tried();
+        let port = negotiating.requested_port();
+        let address = negotiating.server_address().map(|address| address.ip());
+        let requested = negotiating.requested().map(|requested| requested.host);
+        let host = match (address, &requested) {
+            (Some(address), _) => Some(WantedHost::Address(address)),
+            (None, Some(Host::Name(name))) => Some(WantedHost::Name(name.as_str())),
+            (None, _) => None,
+        };
+        let decision = host.and_then(|host| self.choose(key, host, port, around));
+        let step = match (decision, host) {
+            (Some(RouteDecision::Through(route)), Some(host)) => {
+                self.take_route(key, host, port, (&route, now))
+            }
+            (Some(RouteDecision::Here), _) => {
+                let negotiating = self.negotiating_clients.get_mut(key);
+                negotiating.map(|negotiating| negotiating.leave_here(now))
+            }
+            _ => {
+                let negotiating = self.negotiating_clients.get_mut(key);
+                negotiating.map(|negotiating| negotiating.give_up(failure, errno, now))
+            }
+        };
+        step.unwrap_or(Step::Wait)
+    }
+
+    /// What is known of the overlay gets the failure of a route, if the server is not the reason.
+    pub(super) fn note_failed_route(&mut self, key: Key, around: &Neighbours<'_>) {
+        let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
+            return;
+        };
+        let (Some(route), Some((_, failure))) = (negotiating.route(), negotiating.broken_route())
+        else {
+            return;
+        };
+        let failure = CallFailure {
+            is_busy: failure.error == HopError::ConnectionLimitReached,
+            node: failure.node.clone(),
+        };
+        let overlay = negotiating.settings.overlay.as_ref();
+        let acceptor = around.acceptors.get(negotiating.listener);
+        if let (Some(overlay), Some(acceptor)) = (overlay, acceptor) {
+            let mut known = acceptor.overlay.known();
+            known.note_failed(around.now, &overlay.own, &route, &failure);
+        }
+    }
+
+    /// What is known of the overlay gets the times of a session that begins. Returns what the overlay has
+    /// to do with the session.
+    pub(super) fn note_opened(&mut self, key: Key, around: &Neighbours<'_>) -> Option<OverlayPart> {
+        let negotiating = self.negotiating_clients.get_mut(key)?;
+        let overlay = negotiating.settings.overlay.as_ref()?;
+        let acceptor = around.acceptors.get(negotiating.listener)?;
+        let site = negotiating
+            .server_address()
+            .map(|server| site_prefix(server.ip()));
+        let time = negotiating.connect_time();
+        let route = negotiating.route();
+        let mut known = acceptor.overlay.known();
+        match (&route, site) {
+            (Some(route), site) => {
+                let times = negotiating.times_of_nodes();
+                known.note_opened(around.now, &overlay.own, (route, site), time, &times);
+            }
+            (None, Some(site)) => known.note_opened_here(around.now, site, time),
+            (None, None) => {}
+        }
+        drop(known);
+        let left = match route {
+            Some(_) => Left::Overlay,
+            None => Left::Here,
+        };
+        let is_ingress = negotiating.settings.language != Language::Hop;
+        Some(OverlayPart {
+            nodes: [
+                negotiating.node_before(),
+                route.and_then(|route| route.nodes().first().cloned()),
+            ],
+            left: site.filter(|_| is_ingress).map(|site| (site, left)),
+        })
     }
 
     /// Begins to connect to the next node; `None` if it has begun.
@@ -98,9 +232,22 @@ impl Negotiations {
         around: &mut Neighbours<'_>,
     ) -> Option<Step> {
         match self.admit(key, next.address, around) {
-            Ok(timeout) => {
+            Ok(answer) => {
                 let negotiating = self.negotiating_clients.get_mut(key)?;
-                negotiating.pass_to(next, timeout, around.now);
+                let overlay = negotiating.settings.overlay.as_ref();
+                let is_open = overlay.is_some_and(Overlay::has_choice);
+                let connect = match (is_open, negotiating.settings.language) {
+                    (false, Language::Hop) => Some(TRANSIT_LIMIT),
+                    // The operator's route is the only one.
+                    (false, _) => None,
+                    (true, _) => {
+                        let acceptor = around.acceptors.get(negotiating.listener)?;
+                        let known = acceptor.overlay.known();
+                        Some(known.connect_limit(around.now, &next.node))
+                    }
+                };
+                let limits = CallLimits { answer, connect };
+                negotiating.pass_to(next, limits, around.now);
                 None
             }
             Err(step) => step,
@@ -140,6 +287,11 @@ impl Negotiations {
         let Some((next, failure)) = negotiating.broken_route() else {
             return;
         };
+        let own = negotiating.settings.overlay.as_ref().map(|it| &it.own);
+        // A failure that this node only passes on is logged where it has happened, and at the ingress.
+        if negotiating.settings.language == Language::Hop && failure.node.as_ref() != own {
+            return;
+        }
         let Some(not_logged) = self.refusals.admit(crate::system::now()) else {
             return;
         };

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use midspan_explicit::hop::row_answer;
 use midspan_explicit::{Credentials, Failure};
 use midspan_policy::Request;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
@@ -197,9 +198,20 @@ impl Negotiations {
                     let name = negotiating.name();
                     let at = (&*around.acceptors, around.now);
                     (around.sessions).note_unconnected(listener, &arrival, error, name, at);
+                    self.note_failed_route(key, around);
                     self.log_broken_route(key, around);
                     return self.go_on(key, around);
                 }
+                Step::Report => {
+                    let listener = negotiating.listener;
+                    let acceptor = around.acceptors.get(listener);
+                    let row = acceptor.map(|acceptor| acceptor.overlay.known().own_row(around.now));
+                    let answer = row_answer(&row.unwrap_or_default());
+                    // Draining does not wait for requests without end.
+                    let stays = around.acceptors.accepts(listener);
+                    negotiating.report(answer, stays, around.now)
+                }
+                Step::Again(failure, errno) => self.try_again(key, (&failure, errno), around),
                 Step::Join => return self.join(key, around),
                 Step::End(reason) => {
                     return self.forget(key, reason, around.acceptors, around.now);
@@ -268,6 +280,7 @@ impl Negotiations {
     /// Makes a session of a negotiation. The sockets are watched again, so that epoll reports their
     /// present state.
     fn join(&mut self, key: Key, around: &mut Neighbours<'_>) {
+        let part = self.note_opened(key, around);
         let Some(Joined {
             arrival,
             client,
@@ -301,7 +314,7 @@ impl Negotiations {
         if let Some(framed) = framed {
             joined.carry(framed);
         }
-        (around.sessions).begin_connected(joined, name, around.acceptors, around.now);
+        (around.sessions).begin_connected(joined, (name, part), around.acceptors, around.now);
     }
 
     /// Resets clients without a session that the target includes; returns their number. A client

@@ -66,6 +66,7 @@ use midspan_policy::leave_alone::{SIZES, SizeGain};
 use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
+use super::overlay::SharedOverlay;
 use super::statistics::Statistics;
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
@@ -98,6 +99,7 @@ pub struct Observer {
     pub(super) registry: Arc<Registry>,
     pub(super) limits: Arc<Limits>,
     pub(super) knowledge: SharedKnowledge,
+    pub(super) overlay: SharedOverlay,
     pub(super) clock: Clock,
 }
 
@@ -136,6 +138,12 @@ impl Observer {
     #[must_use]
     pub const fn learned(&self) -> (&SharedKnowledge, Clock) {
         (&self.knowledge, self.clock)
+    }
+
+    /// What is known of the overlay.
+    #[must_use]
+    pub const fn overlay(&self) -> &SharedOverlay {
+        &self.overlay
     }
 
     /// What the sessions take of the memory.

@@ -1,6 +1,7 @@
 //! The sessions of one thread: their table, their deadlines, and what they share.
 
 mod observed;
+mod overlaid;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use super::lifecycle::Step;
 use super::limits::Shortage;
 use super::memory::Measuring;
 use super::observation::{Ending, Listings, Record, Surveys};
+use super::overlay::SharedOverlay;
 use super::pipes::Pipes;
 use super::poll::Poll;
 use super::register::Register;
@@ -29,6 +31,8 @@ use super::transfer::Shared;
 
 pub use observed::Observation;
 use observed::Sampling;
+use overlaid::OverlaidSessions;
+pub use overlaid::OverlayPart;
 
 /// How long a session waits for memory of the kernel.
 const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
@@ -51,6 +55,8 @@ pub struct Sessions {
     listings: Listings,
     /// The names by which clients requested the servers of live sessions, by the session's number.
     destinations: BTreeMap<u64, Box<str>>,
+    /// Sessions whose legs are hops of an overlay.
+    overlaid: OverlaidSessions,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
     /// How long one leg of a session remains after the failure of the other.
@@ -64,7 +70,7 @@ impl Sessions {
         counters: Arc<Counters>,
         register: Arc<Register>,
         pipes: Pipes,
-        observation: Observation,
+        (observation, overlay): (Observation, SharedOverlay),
         (sampling_pace, reset_timeout): (SamplingPace, TimeSpan),
     ) -> Self {
         Self {
@@ -80,6 +86,7 @@ impl Sessions {
             listings: Listings::default(),
             observation,
             destinations: BTreeMap::new(),
+            overlaid: OverlaidSessions::new(overlay),
             poll,
             counters,
             reset_timeout,
@@ -175,16 +182,21 @@ impl Sessions {
     }
 
     /// Takes in a session whose legs are connected and watched with the
-    /// [next key](Self::next_key), and the name by which its client requested the server.
+    /// [next key](Self::next_key), the name by which its client requested the server, and what the
+    /// overlay has to do with it.
     pub fn begin_connected(
         &mut self,
         mut session: Session,
-        name: Option<Box<str>>,
+        (name, part): (Option<Box<str>>, Option<OverlayPart>),
         acceptors: &mut Acceptors,
         now: Time,
     ) {
         if let Some(name) = name {
             self.destinations.insert(session.record.id, name);
+        }
+        if let Some(part) = part {
+            let (id, key) = (session.record.id, self.table.next_key());
+            self.overlaid.begin(id, key, part);
         }
         self.measuring.begin(&mut session);
         self.measuring.begin_bounding(&mut session, acceptors, now);
@@ -419,6 +431,7 @@ impl Sessions {
         if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
             (acceptor.policy).end(now, &sample, &mut acceptor.knowledge);
         }
+        self.overlaid.end(now, session.record.id, &session, &sample);
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {
             session.sockets.close_in_order();
@@ -433,6 +446,11 @@ impl Sessions {
             End::Unconnected(_) => self.counters.sessions_unconnected.add(1),
         }
         Some(session)
+    }
+
+    /// Reads some of the sessions whose legs are hops of an overlay.
+    pub fn read_overlaid(&mut self, now: Time) {
+        self.overlaid.read_some(&mut self.table, now);
     }
 
     /// Measures the memory of some sessions: of those with recent events, or of all in a sweep. Returns whether

@@ -31,6 +31,7 @@ use super::kick::Kicks;
 use super::limits::Limits;
 use super::negotiation::{NamesOfThread, Negotiations, Neighbours, Tries};
 use super::opening::{Acceptance, Acceptor};
+use super::overlay::SharedOverlay;
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::register::Register;
@@ -113,6 +114,8 @@ pub struct ThreadParts {
     pub reset_timeout: TimeSpan,
     /// Connections that may have caused a fault, of all threads.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
 }
 
 impl RelayThread {
@@ -135,6 +138,7 @@ impl RelayThread {
             sampling_pace,
             reset_timeout,
             suspects,
+            overlay,
         } = parts;
         let poll = Arc::new(Poll::new()?);
         let counters = Arc::new(Counters::default());
@@ -164,7 +168,7 @@ impl RelayThread {
                 own_counters,
                 own_register,
                 pipes,
-                observation,
+                (observation, overlay),
                 (sampling_pace, reset_timeout),
             ),
             kicks: Kicks::default(),
@@ -284,6 +288,7 @@ impl RelayThread {
         self.sessions.publish_pipes();
         self.sessions.answer_questions(&self.acceptors, now);
         self.sessions.sample_some(now);
+        self.sessions.read_overlaid(now);
         if self.sessions.measure_some(&mut self.acceptors, now) {
             // Other threads may sleep although their sessions are to be bounded.
             self.control.wake();

@@ -4,7 +4,9 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use midspan_policy::overlay::{Node, NodeKind, OperatorRoute, Overlay, RouteDestination};
+use midspan_policy::overlay::{
+    ChoiceSettings, Node, NodeKind, OperatorRoute, Overlay, RouteBy, RouteDestination,
+};
 use midspan_policy::{Network, SessionSettings};
 use midspan_relay::access::AccessRules;
 use midspan_relay::failing_calls::{self, Rates};
@@ -68,8 +70,9 @@ fn over_a_hop() -> (Bench, Relay) {
         nodes: nodes.clone(),
         routes: vec![OperatorRoute {
             destinations: vec![RouteDestination::All],
-            through: vec!["exit".parse().unwrap()],
+            by: RouteBy::Nodes(vec!["exit".parse().unwrap()]),
         }],
+        choice: ChoiceSettings::default(),
     };
     let negotiation = |language, own| Negotiation {
         language,

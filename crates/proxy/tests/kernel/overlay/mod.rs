@@ -3,6 +3,7 @@
 //! client – ams (ingress) – fra (transit node) – sin (exit) – server
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod choosing;
 mod refused;
 mod sessions;
 mod support;

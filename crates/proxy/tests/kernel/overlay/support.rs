@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 const DOCUMENT: &str = include_str!("../../../../../docs/overlay.md");
 const MEMBERS: &str = "/etc/midspan/members.toml";
 /// Keys of a small relay.
-const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n\
+pub const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n\
                      drain_timeout = \"0 s\"\n";
 
 pub const SERVER: &str = "10.4.0.2";
@@ -26,6 +26,7 @@ pub const PORT: u16 = 80;
 pub fn blocks() -> [String; 4] {
     let blocks = DOCUMENT.split("```toml\n").skip(1);
     let blocks: Vec<String> = blocks
+        .take(4)
         .map(|block| block.split("```").next().unwrap().to_owned())
         .collect();
     blocks.try_into().expect("four blocks of TOML")
@@ -52,17 +53,9 @@ impl Sites {
         link(&server, "eth", &sin, "servers", 4);
         let listener = listen(&server, PORT);
         let [members, ..] = blocks();
-        let file = |text: String| {
-            let mut file = NamedTempFile::new().unwrap();
-            file.write_all(text.as_bytes()).unwrap();
-            // The resolver has another user.
-            let readable = Permissions::from_mode(0o644);
-            file.as_file().set_permissions(readable).unwrap();
-            file
-        };
         Self {
-            members: file(format!("{members}\n{more}")),
-            hosts: file(format!("127.0.0.1 localhost\n{SERVER} www.site.test\n")),
+            members: readable(&format!("{members}\n{more}")),
+            hosts: readable(&format!("127.0.0.1 localhost\n{SERVER} www.site.test\n")),
             client,
             ams,
             fra,
@@ -101,6 +94,15 @@ impl Sites {
     pub fn all(&self) -> [Midspan; 3] {
         [self.sin(), self.fra(), self.ams()]
     }
+}
+
+/// A file that all users can read: the resolver has another user.
+pub fn readable(text: &str) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+    let readable = Permissions::from_mode(0o644);
+    file.as_file().set_permissions(readable).unwrap();
+    file
 }
 
 /// A connection from a host.

@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
-use midspan_explicit::hop::{HopAnswer, HopError, HopFailure, HopRequest};
-use midspan_explicit::{Destination, Failure};
-use midspan_policy::overlay::{HopStep, NextHop, NodeName, ReceivedHop};
+use midspan_explicit::hop::{ConnectTime, HopAnswer, HopError, HopFailure, HopRequest};
+use midspan_explicit::{Destination, Failure, Host};
+use midspan_policy::overlay::{HopStep, NextHop, NodeName, ReceivedHop, Route};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -14,14 +14,30 @@ use super::super::hop_call::{HopCall, HopState};
 use super::{NegotiatingClient, Speaker, Stage, Step};
 use crate::register::SharedSocket;
 
+/// How long a node that requests rows may pause: three times the longest interval of exchanges.
+const LONGEST_PAUSE: TimeSpan = TimeSpan::from_seconds(30);
+
 /// The hop from this node to the next one.
 pub(super) struct NextNode {
     /// The node.
     pub next: NextHop,
     /// The request.
     request: Vec<u8>,
+    /// When the node has to have answered, if it is connected before.
+    answer_by: Time,
     /// Why there is no session, if that is no matter of the server.
     broken: Option<HopFailure>,
+    /// How long the nodes after this one needed to connect.
+    times: Vec<ConnectTime>,
+}
+
+/// The time limits of a call to the next node.
+#[derive(Debug, Clone, Copy)]
+pub struct CallLimits {
+    /// Until the node has answered the request, from the beginning.
+    pub answer: Option<TimeSpan>,
+    /// Until it is connected; `None` for the same.
+    pub connect: Option<TimeSpan>,
 }
 
 impl NegotiatingClient {
@@ -65,7 +81,7 @@ impl NegotiatingClient {
     }
 
     /// Connects to the next node of the session's route; [`Self::advance`] has to follow.
-    pub fn pass_to(&mut self, next: NextHop, timeout: Option<TimeSpan>, now: Time) {
+    pub fn pass_to(&mut self, next: NextHop, limits: CallLimits, now: Time) {
         // The address, if it has decided about the route: the exit serves it.
         let chosen = self.chosen_address;
         let chosen = chosen.and_then(|it| Destination::new(it.ip().into(), it.port()).ok());
@@ -81,16 +97,96 @@ impl NegotiatingClient {
         via.push(overlay.own.clone());
         let request = HopRequest::to_next(destination, self.client_address, &next, via);
         let address = next.address;
+        self.connect(vec![address], limits.answer, now);
         self.next_node = Some(Box::new(NextNode {
             request: request.write(),
             next,
+            answer_by: self.deadline,
             broken: None,
+            times: Vec::new(),
         }));
-        self.connect(vec![address], timeout, now);
+        if let Some(connect) = limits.connect {
+            self.deadline = self.deadline.min(now + connect);
+        }
+    }
+
+    /// Answers a node that has requested a row. If the connection `stays`, the node may send another request
+    /// after the answer, and not before.
+    pub fn report(&mut self, answer: Vec<u8>, stays: bool, now: Time) -> Step {
+        if !self.input.is_empty() {
+            return Step::End(Some(Reason::Malformed));
+        }
+        if !stays {
+            return self.refuse(answer, None, now);
+        }
+        self.to_client.extend(answer);
+        self.is_idle = true;
+        self.deadline = now + LONGEST_PAUSE;
+        self.answer_now()
+    }
+
+    /// The route of the session from this node on.
+    pub fn route(&self) -> Option<Route> {
+        let next = &self.next_node.as_deref()?.next;
+        let nodes = std::iter::once(&next.node).chain(&next.rest);
+        Route::new(nodes.cloned().collect())
+    }
+
+    /// The present route has failed, and its failure has been noted.
+    pub fn note_tried(&mut self) {
+        let route = self.route();
+        self.tried.extend(route);
+        if let Some(node) = &mut self.next_node {
+            node.broken = None;
+        }
+    }
+
+    /// How long the handshake with the next node, or with the server, took.
+    pub const fn connect_time(&self) -> TimeSpan {
+        self.connect_time
+    }
+
+    /// How long the nodes of the route needed to connect, as they have reported it.
+    pub fn times_of_nodes(&self) -> Vec<(NodeName, TimeSpan)> {
+        let times = self
+            .next_node
+            .as_deref()
+            .map_or(&[][..], |node| &node.times);
+        times.iter().map(|it| (it.node.clone(), it.time)).collect()
+    }
+
+    /// The node from which the session comes.
+    pub fn node_before(&self) -> Option<NodeName> {
+        let (Speaker::Hop(hop), Some(overlay)) = (&self.language, &self.settings.overlay) else {
+            return None;
+        };
+        match hop.request()?.via.last() {
+            Some(node) => Some(node.clone()),
+            None => overlay
+                .only_sender(self.peer.ip())
+                .map(|node| node.name.clone()),
+        }
+    }
+
+    /// The server's address, as far as it is known here.
+    pub fn server_address(&self) -> Option<SocketAddr> {
+        if let Stage::Connected(address, _) = &self.stage
+            && self.next_node.is_none()
+        {
+            return Some(*address);
+        }
+        let requested = || match self.requested()? {
+            Destination {
+                host: Host::Address(address),
+                port,
+            } => Some(SocketAddr::new(address, port)),
+            Destination { .. } => None,
+        };
+        self.chosen_address.or_else(requested)
     }
 
     /// The server that the client has requested; of a forward listener, the one of the configuration.
-    pub(super) fn requested(&self) -> Option<Destination> {
+    pub fn requested(&self) -> Option<Destination> {
         match (&self.language, &self.destination) {
             (Speaker::Nobody(server), None) => {
                 Destination::new(server.ip().into(), server.port()).ok()
@@ -123,6 +219,7 @@ impl NegotiatingClient {
             return self.connected(address, socket, None);
         };
         let request = std::mem::take(&mut node.request);
+        self.deadline = node.answer_by;
         self.stage = Stage::Hopping(Box::new(HopCall::new(address, socket, request)));
         self.await_answer(now)
     }
@@ -149,26 +246,19 @@ impl NegotiatingClient {
                 let milliseconds = time.time.as_milliseconds();
                 tracing::debug!(node = %time.node, milliseconds, "a node of the route has connected");
             }
+            node.times.clone_from(&answer.connect_times);
             let Stage::Hopping(call) = std::mem::replace(&mut self.stage, Stage::Over) else {
                 return Step::End(None);
             };
             let (address, socket) = call.into_leg();
             return self.connected(address, socket, Some(&answer));
         };
-        let of_client = failed.of_client(node.next.exit());
-        let address = node.next.address;
-        match &self.language {
-            Speaker::Hop(hop) => {
-                let reply = hop.pass_on(&answer, TimeSpan::ZERO);
-                self.refuse(reply, None, now);
-            }
-            _ => {
-                let is_broken = of_client == Failure::RouteBroken;
-                node.broken = is_broken.then(|| failed.clone());
-                self.fail(of_client, None, now);
-            }
-        }
-        Step::Unconnected(address, errno(of_client))
+        let errno = errno(failed.of_client(node.next.exit()));
+        let reply = match &self.language {
+            Speaker::Hop(hop) => hop.pass_on(&answer, TimeSpan::ZERO),
+            _ => Vec::new(),
+        };
+        self.fail_call(failed.clone(), errno, reply, now)
     }
 
     /// There is no connection to the server, or to the next node.
@@ -183,27 +273,66 @@ impl NegotiatingClient {
 
     /// There is no answer of the next node.
     pub(super) fn fail_hop(&mut self, error: HopError, errno: Errno, now: Time) -> Step {
-        let own = self.settings.overlay.as_ref().map(|it| it.own.clone());
-        let address = self.wanted();
-        let failure = HopFailure { node: own, error };
-        // This node is not the exit, so the reason is the server's only if the nodes wait for it.
-        let of_client = match &self.next_node {
-            Some(node) => failure.of_client(node.next.exit()),
-            None => Failure::RouteBroken,
+        let node = self.settings.overlay.as_ref().map(|it| it.own.clone());
+        let reply = match &self.language {
+            Speaker::Hop(hop) => hop.fail(error),
+            _ => Vec::new(),
+        };
+        self.fail_call(HopFailure { node, error }, errno, reply, now)
+    }
+
+    /// There is no session by this route. A node gets the reply; for a client, there may be another
+    /// route.
+    fn fail_call(&mut self, failure: HopFailure, errno: Errno, reply: Vec<u8>, now: Time) -> Step {
+        let own = self.settings.overlay.as_ref().map(|it| &it.own);
+        let of_client = self.of_client(&failure);
+        let is_of_route = match of_client {
+            Failure::RouteBroken => true,
+            // Another route does not help if this node itself has no room.
+            Failure::Shortage => failure.node.as_ref() != own,
+            _ => false,
         };
         if let Some(node) = &mut self.next_node {
-            node.broken = (of_client == Failure::RouteBroken).then_some(failure);
+            node.broken = is_of_route.then(|| failure.clone());
         }
         match &self.language {
-            Speaker::Hop(hop) => {
-                let reply = hop.fail(error);
+            Speaker::Hop(_) => {
+                let address = self.wanted();
                 self.refuse(reply, None, now);
+                Step::Unconnected(address, errno)
             }
-            _ => {
-                self.fail(of_client, None, now);
-            }
+            _ if is_of_route => Step::Again(failure, errno),
+            _ => self.give_up(&failure, errno, now),
         }
+    }
+
+    /// Informs the client that there is no session.
+    pub fn give_up(&mut self, failure: &HopFailure, errno: Errno, now: Time) -> Step {
+        let address = self.wanted();
+        self.fail(self.of_client(failure), None, now);
         Step::Unconnected(address, errno)
+    }
+
+    /// The session leaves here: the next step on the way to its server.
+    pub fn leave_here(&mut self, now: Time) -> Step {
+        self.leaves_here = true;
+        self.next_node = None;
+        self.begin_resolving(now);
+        let requested = self.requested().map(|requested| requested.host);
+        match (self.server_address(), requested) {
+            (Some(address), _) => Step::Decide(vec![address]),
+            (None, Some(Host::Name(name))) => Step::Resolve(name),
+            (None, _) => Step::End(None),
+        }
+    }
+
+    /// What the client is informed of. This node is not the exit, so the reason is the server's only if
+    /// the nodes wait for it.
+    fn of_client(&self, failure: &HopFailure) -> Failure {
+        match &self.next_node {
+            Some(node) => failure.of_client(node.next.exit()),
+            None => Failure::RouteBroken,
+        }
     }
 }
 

@@ -271,6 +271,7 @@ impl Bench {
         };
         let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
         let acceptor = AcceptorParts {
+            overlay: SharedOverlay::default(),
             id: ListenerId(0),
             finder: Finder::new(&listener.to, &Arc::default()),
             policy,
@@ -289,6 +290,7 @@ impl Bench {
         let control = Arc::new(Control::new().unwrap());
         let (updates, received) = mpsc::channel();
         let parts = ThreadParts {
+            overlay: SharedOverlay::default(),
             number: 0,
             names: Arc::new(Names::new(Arc::clone(&control))).of_thread(),
             control,

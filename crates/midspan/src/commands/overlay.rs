@@ -1,0 +1,316 @@
+//! `midspan overlay`: the nodes of an overlay, and the routes to a destination.
+
+use midspan_proxy::client::{self, Place};
+use midspan_proxy::command::find_socket;
+use midspan_proxy::overlay::{CandidateRow, LegRow, OverlayReport, RoutesReport};
+use midspan_report::{Alignment, Cell, Table, stdout_width};
+use midspan_top::numbers;
+use miette::{IntoDiagnostic, WrapErr, miette};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::Outcome;
+use crate::arguments::ControlOptions;
+use crate::overlay_arguments::{OverlayCommand, OverlayOptions, RoutesOptions};
+use crate::printing;
+
+/// Shows the nodes, or the routes to a destination.
+pub fn overlay(options: &OverlayOptions) -> Outcome {
+    match &options.what {
+        OverlayCommand::Status(options) => {
+            let report: OverlayReport = get(options, "/overlay")?;
+            print(options, &report, status_text)
+        }
+        OverlayCommand::Routes(options) => {
+            let report: RoutesReport = get(&options.control, &query(options)?)?;
+            print(&options.control, &report, routes_text)
+        }
+    }
+}
+
+fn query(options: &RoutesOptions) -> miette::Result<String> {
+    let destination = &options.destination;
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || ".:-_[]".contains(letter);
+    if destination.is_empty() || !destination.chars().all(is_plain) {
+        return Err(miette!(
+            "\"{destination}\" is no destination: write an address or a name, as in 203.0.113.7:443"
+        ));
+    }
+    let mut query = format!("/overlay/routes?destination={destination}");
+    if let Some(client) = options.client {
+        query += &format!("&client={client}");
+    }
+    Ok(query)
+}
+
+fn get<T: DeserializeOwned>(options: &ControlOptions, path: &str) -> miette::Result<T> {
+    let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
+    let (status, text) = client::get(Place::Socket(socket), path).into_diagnostic()?;
+    match status {
+        200 => serde_json::from_str(&text)
+            .into_diagnostic()
+            .wrap_err("the answer is not of this version of Midspan"),
+        status => Err(miette!("status {status}: {}", text.trim())),
+    }
+}
+
+fn print<T: Serialize>(
+    options: &ControlOptions,
+    report: &T,
+    text: fn(&T, Option<u16>) -> String,
+) -> Outcome {
+    if options.output.json {
+        printing::line(serde_json::to_string_pretty(report).into_diagnostic()?);
+    } else {
+        printing::text(text(report, stdout_width()));
+    }
+    Ok(true)
+}
+
+fn table(title: &str, columns: &[&str], rows: Vec<Vec<String>>, width: Option<u16>) -> String {
+    let mut table = Table::new(title);
+    for column in columns {
+        table.add_column(column, Alignment::Left);
+    }
+    for row in rows {
+        table.add_row(row.iter().map(|text| Cell::new(text)).collect());
+    }
+    table.to_text(width)
+}
+
+fn status_text(report: &OverlayReport, width: Option<u16>) -> String {
+    let Some(own) = &report.node else {
+        return "this Midspan is part of no overlay\n".to_owned();
+    };
+    let measures = match report.measures {
+        true => "",
+        false => "; it exchanges no measurements (`measure` in [overlay])",
+    };
+    let mut text = format!("this node: {own}{measures}\n\n");
+    let nodes = report.nodes.iter().map(|node| {
+        let mut row = vec![
+            node.name.clone(),
+            node.address.clone().unwrap_or_else(unknown),
+            roles(node.transit, node.exit).to_owned(),
+            node.overload.clone().unwrap_or_else(|| node.health.clone()),
+            node.heard_seconds.map_or_else(unknown, numbers::age),
+        ];
+        row.extend(leg(&node.leg));
+        row
+    });
+    text += &table(
+        "Nodes, and the legs to them",
+        &[
+            "node",
+            "address",
+            "role",
+            "state",
+            "heard",
+            "rtt",
+            "loss",
+            "rate",
+            "congestion control",
+        ],
+        nodes.collect(),
+        width,
+    );
+    let reports = report.nodes.iter().flat_map(|node| {
+        let report = node.reports.iter();
+        report.flat_map(move |report| {
+            report.legs.iter().map(move |(to, of_leg)| {
+                let mut row = vec![
+                    format!("{} to {to}", node.name),
+                    numbers::age(report.age_seconds),
+                ];
+                row.extend(leg(of_leg));
+                row
+            })
+        })
+    });
+    let reports: Vec<_> = reports.collect();
+    if !reports.is_empty() {
+        let columns = ["leg", "age", "rtt", "loss", "rate", "congestion control"];
+        text += "\n";
+        text += &table("Legs that other nodes report", &columns, reports, width);
+    }
+    let exits = report.exits.iter().map(|exit| {
+        vec![
+            exit.exit.clone(),
+            exit.route
+                .as_ref()
+                .map_or_else(unknown, |route| route.join(" ")),
+            exit.changes.to_string(),
+        ]
+    });
+    let exits: Vec<_> = exits.collect();
+    if !exits.is_empty() {
+        text += "\n";
+        text += &table(
+            "Present routes",
+            &["exit", "route", "changes"],
+            exits,
+            width,
+        );
+    }
+    text
+}
+
+fn routes_text(report: &RoutesReport, width: Option<u16>) -> String {
+    let reason = match report.reason.as_str() {
+        "operator" => "a route of the configuration names the nodes",
+        "by_address" => "the address decides: ask for the address of the server",
+        "no_exit" => "no node that may be chosen serves this destination",
+        "nothing_better" => "no route is clearly better",
+        "present" => "it is the present route, and no other one is clearly better",
+        "less_loaded" => "it is as good as the present route, and less loaded",
+        "unmeasured" => "nothing is measured yet",
+        "better_here" => "earlier sessions that left here got more",
+        "others_failed" => "no other route works",
+        other => other,
+    };
+    let chosen = match report.decision.as_str() {
+        "through" => format!("by {}", report.route.join(" ")),
+        "here" => "it leaves here".to_owned(),
+        "nowhere" => "no route".to_owned(),
+        _ => "not decided".to_owned(),
+    };
+    let mut text = format!(
+        "a session with {}: {chosen}, because {reason}\n",
+        report.destination
+    );
+    if report.candidates.is_empty() {
+        return text;
+    }
+    let is_chosen = |candidate: &CandidateRow| match report.decision.as_str() {
+        "through" => candidate.route == report.route,
+        "here" => candidate.route.is_empty(),
+        _ => false,
+    };
+    let time = |seconds: Option<f64>| match seconds {
+        Some(_) => format!("{} ms", numbers::milliseconds(seconds)),
+        None => unknown(),
+    };
+    let rows = report.candidates.iter().map(|candidate| {
+        let route = match candidate.route.is_empty() {
+            true => "leaves here".to_owned(),
+            false => candidate.route.join(" "),
+        };
+        let note = match (&candidate.obstacle, is_chosen(candidate), candidate.present) {
+            (Some(obstacle), true, _) => format!("chosen, although {obstacle}"),
+            (None, true, _) => "chosen".to_owned(),
+            (Some(obstacle), false, _) => obstacle.clone(),
+            (None, false, true) => "the present route".to_owned(),
+            (None, false, false) => String::new(),
+        };
+        vec![
+            route,
+            time(candidate.to_exit_seconds),
+            time(candidate.prediction_seconds),
+            note,
+        ]
+    });
+    text += "\n";
+    text += &table(
+        "Routes, with the predicted time of a transfer",
+        &["route", "to the exit", "to the server", "note"],
+        rows.collect(),
+        width,
+    );
+    text
+}
+
+/// Round trip, loss, rate and congestion control.
+fn leg(leg: &LegRow) -> [String; 4] {
+    let milliseconds = |seconds| format!("{} ms", numbers::milliseconds(Some(seconds)));
+    [
+        leg.rtt_seconds.map_or_else(unknown, milliseconds),
+        numbers::percent(leg.loss),
+        numbers::rate(leg.rate_bits_per_second),
+        leg.congestion_control.clone().unwrap_or_else(unknown),
+    ]
+}
+
+const fn roles(transit: bool, exit: bool) -> &'static str {
+    match (transit, exit) {
+        (true, true) => "transit, exit",
+        (true, false) => "transit",
+        (false, true) => "exit",
+        (false, false) => "–",
+    }
+}
+
+fn unknown() -> String {
+    numbers::UNKNOWN.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_and_their_reports_are_tables() {
+        let report: OverlayReport = serde_json::from_str(
+            r#"{"node":"ams","measures":true,"nodes":[{"name":"fra","address":"10.2.0.2:7704",
+            "transit":true,"exit":false,"health":"up","heard_seconds":1.0,"overload":null,
+            "rtt_seconds":0.03,"base_rtt_seconds":0.03,"loss":0.001,"rate_bits_per_second":20000000,
+            "congestion_control":"bbr","reports":{"age_seconds":2.0,"legs":[["sin",
+            {"rtt_seconds":0.07,"base_rtt_seconds":null,"loss":0.01,"rate_bits_per_second":null,
+            "congestion_control":"cubic"}]]}}],
+            "exits":[{"exit":"sin","route":["fra","sin"],"changes":1}]}"#,
+        )
+        .unwrap();
+        let said = status_text(&report, Some(200));
+        for part in [
+            "this node: ams\n",
+            "transit",
+            "up",
+            "20 Mbit/s",
+            "fra to sin",
+            "70 ms",
+            "fra sin",
+        ] {
+            assert!(said.contains(part), "{part}:\n{said}");
+        }
+        assert!(status_text(&OverlayReport::default(), None).contains("no overlay"));
+    }
+
+    #[test]
+    fn the_chosen_route_is_marked_and_has_a_reason() {
+        let report: RoutesReport = serde_json::from_str(
+            r#"{"destination":"203.0.113.7:443","decision":"through","route":["fra","sin"],
+            "reason":"present","candidates":[{"route":["sin"],"to_exit_seconds":0.9,
+            "prediction_seconds":null,"obstacle":"sin is suspect","present":false},
+            {"route":["fra","sin"],"to_exit_seconds":0.4,"prediction_seconds":0.5,"obstacle":null,
+            "present":true}]}"#,
+        )
+        .unwrap();
+        let said = routes_text(&report, Some(200));
+        for part in [
+            "by fra sin, because it is the present route",
+            "sin is suspect",
+            "chosen",
+            "400 ms",
+        ] {
+            assert!(said.contains(part), "{part}:\n{said}");
+        }
+    }
+
+    #[test]
+    fn destinations_are_hosts_with_ports() {
+        let options = |destination: &str| RoutesOptions {
+            destination: destination.to_owned(),
+            client: "192.0.2.7".parse().ok(),
+            control: ControlOptions {
+                config: None,
+                socket: None,
+                output: crate::output_arguments::Output { json: false },
+            },
+        };
+        let found = query(&options("[2001:db8::1]:443")).unwrap();
+        assert_eq!(
+            found,
+            "/overlay/routes?destination=[2001:db8::1]:443&client=192.0.2.7"
+        );
+        assert!(query(&options("a&b")).is_err() && query(&options("")).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! Options of `midspan overlay`.
+
+use std::net::IpAddr;
+
+use clap::{Args, Subcommand};
+
+use crate::arguments::ControlOptions;
+
+/// Options of `midspan overlay`.
+#[derive(Debug, Args)]
+pub struct OverlayOptions {
+    /// What is shown.
+    #[command(subcommand)]
+    pub what: OverlayCommand,
+}
+
+/// What is shown of an overlay.
+#[derive(Debug, Subcommand)]
+pub enum OverlayCommand {
+    /// Show the other nodes: whether they can be used, and what is measured of the legs to them
+    #[command(after_help = "Example:  midspan overlay status --json")]
+    Status(ControlOptions),
+    /// Show each route to a destination with its predicted time, and which one is chosen
+    ///
+    /// The prediction is the completion time of a transfer of 1 MB (`transfer`). A route is a chain of
+    /// overlay nodes.
+    #[command(
+        after_help = "Examples:\n  midspan overlay routes 203.0.113.7:443\n  midspan overlay routes \
+                      www.example.org --client 192.0.2.7 --json"
+    )]
+    Routes(RoutesOptions),
+}
+
+/// Options of `midspan overlay routes`.
+#[derive(Debug, Args)]
+pub struct RoutesOptions {
+    /// The server: its address or name, and its port (443 if it is missing)
+    #[arg(value_name = "DESTINATION")]
+    pub destination: String,
+    /// The client, whose exit may be fixed for an hour
+    #[arg(long, value_name = "ADDRESS")]
+    pub client: Option<IpAddr>,
+    /// Which proxy.
+    #[command(flatten)]
+    pub control: ControlOptions,
+}

@@ -1,0 +1,384 @@
+//! The knowledge of one node about its overlay: the measurements of its own legs, what other nodes report, and
+//! what its calls have shown. Plain data; the caller owns it and shares it between its threads.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ipnet::IpNet;
+use midspan_units::{ByteSize, Time, TimeSpan};
+
+use super::comparison::{Comparison, Left};
+use super::dice::Dice;
+use super::estimate::{LegEstimate, LegReading};
+use super::liveness::{Health, Liveness, Rhythm};
+use super::load::{BusyRule, NodeLoad, Overload};
+use super::present_route::PresentRoute;
+use super::round_trip::RoundTripEstimate;
+use super::row::{MOST_ROW_LEGS, Row, RowLeg};
+use super::sticky_exits::StickyExits;
+use super::{NodeName, Route};
+
+/// How often rows are exchanged with a node through which sessions go, and with another one. At ten
+/// nodes of which five are used, a node begins 5/2 + 4/10 = 2.9 exchanges a second and answers as many. A
+/// request and the ACK of its answer have 175 bytes on the wire, an answer with a row of 9 legs about 450:
+/// 2.9/s · (175 + 450) bytes · 8 = 14.5 kbit/s in each direction.
+pub const USED_INTERVAL: TimeSpan = TimeSpan::from_seconds(2);
+/// See [`USED_INTERVAL`].
+pub const IDLE_INTERVAL: TimeSpan = TimeSpan::from_seconds(10);
+/// A node counts as used for this time after a session went through it.
+const USED: TimeSpan = TimeSpan::from_seconds(60);
+/// The newest row of a node counts for this time.
+const ROW_KEPT: TimeSpan = TimeSpan::from_seconds(60);
+/// Least time limit of a handshake, and the same in round trips.
+const LEAST_CONNECT: TimeSpan = TimeSpan::from_milliseconds(1_500);
+const CONNECT_ROUND_TRIPS: u64 = 4;
+/// Most nodes, legs between other nodes, and last legs that are remembered.
+const MOST_PEERS: usize = 64;
+const MOST_LEGS: usize = 4096;
+const MOST_LAST_LEGS: usize = 16_384;
+
+/// A leg between two nodes: from, to.
+type Leg = (NodeName, NodeName);
+
+/// The knowledge of a node about its overlay.
+#[derive(Debug, Clone)]
+pub struct KnownOverlay {
+    pub(super) seed: u64,
+    pub(super) dice: Dice,
+    peers: BTreeMap<NodeName, Peer>,
+    /// Legs between other nodes: round trips that nodes report when a session is opened.
+    timed: BTreeMap<Leg, RoundTripEstimate>,
+    /// Legs between other nodes over which calls have failed.
+    broken: BTreeMap<Leg, Liveness>,
+    /// Round trips from an exit, or from this node (`None`), to networks of servers.
+    last_legs: BTreeMap<LastLeg, RoundTripEstimate>,
+    last_order: VecDeque<LastLeg>,
+    pub(super) present: BTreeMap<NodeName, PresentRoute>,
+    pub(super) exits: StickyExits,
+    pub(super) comparison: Comparison,
+    busy: BusyRule,
+    overload: NodeLoad,
+    load: u16,
+}
+
+type LastLeg = (Option<NodeName>, IpNet);
+
+/// What is known of another node.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Peer {
+    /// The leg to it, as this node measures it.
+    pub leg: LegEstimate,
+    pub liveness: Liveness,
+    pub load: NodeLoad,
+    row: Option<(Time, Row)>,
+    /// When a session last went to it, and since when without a long pause.
+    used: Option<(Time, Time)>,
+}
+
+/// Why a call has failed, if the server is not the reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallFailure {
+    /// The node that reports it; `None` for this node itself.
+    pub node: Option<NodeName>,
+    /// That node has no room; otherwise, it does not reach the next node, or refuses the session.
+    pub is_busy: bool,
+}
+
+impl KnownOverlay {
+    /// Nothing is known. The seed decides which sessions explore.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            dice: Dice::new(seed),
+            peers: BTreeMap::new(),
+            timed: BTreeMap::new(),
+            broken: BTreeMap::new(),
+            last_legs: BTreeMap::new(),
+            last_order: VecDeque::new(),
+            present: BTreeMap::new(),
+            exits: StickyExits::default(),
+            comparison: Comparison::default(),
+            busy: BusyRule::default(),
+            overload: NodeLoad::default(),
+            load: 0,
+        }
+    }
+
+    /// A session was opened by this route, to this network of servers if its address is known. The
+    /// handshake with the first node took `handshake`; `times` has how long nodes needed to connect, as
+    /// they report it.
+    pub fn note_opened(
+        &mut self,
+        now: Time,
+        own: &NodeName,
+        (route, site): (&Route, Option<IpNet>),
+        handshake: TimeSpan,
+        times: &[(NodeName, TimeSpan)],
+    ) {
+        let time_of = |node: &NodeName| {
+            let mut all = times.iter();
+            all.find(|(name, _)| name == node).map(|(_, time)| *time)
+        };
+        for (place, (from, to)) in route.hops(own).enumerate() {
+            if place == 0 {
+                let rhythm = self.rhythm(now, to);
+                if let Some(peer) = self.peer_mut(to) {
+                    peer.leg.round_trip.note(now, handshake);
+                    peer.liveness.succeeded(now, rhythm);
+                    let since = peer.used.filter(|(at, _)| now.since(*at) < USED);
+                    peer.used = Some((now, since.map_or(now, |(_, since)| since)));
+                }
+                continue;
+            }
+            let leg = (from.clone(), to.clone());
+            self.broken.remove(&leg);
+            if let Some(time) = time_of(from)
+                && (self.timed.len() < MOST_LEGS || self.timed.contains_key(&leg))
+            {
+                self.timed.entry(leg).or_default().note(now, time);
+            }
+        }
+        if let (Some(exit), Some(site)) = (route.nodes().last(), site)
+            && let Some(time) = time_of(exit)
+        {
+            self.note_last_leg(now, Some(exit.clone()), site, time);
+        }
+    }
+
+    /// A session was opened from this node itself, in this time.
+    pub fn note_opened_here(&mut self, now: Time, site: IpNet, time: TimeSpan) {
+        self.note_last_leg(now, None, site, time);
+    }
+
+    /// A call by this route has failed, and the server is not the reason. The routes are compared again
+    /// before the next session.
+    pub fn note_failed(&mut self, now: Time, own: &NodeName, route: &Route, failure: &CallFailure) {
+        for present in self.present.values_mut() {
+            present.evaluate_at_once();
+        }
+        let reporter = failure.node.as_ref().filter(|node| *node != own);
+        if failure.is_busy {
+            // If this node itself has no room, no other node is busy.
+            if let Some(peer) = reporter.and_then(|node| self.peer_mut(node)) {
+                peer.load.refuse(now);
+            }
+            return;
+        }
+        let mut hops = route.hops(own);
+        let after = reporter.and_then(|node| route.hops(own).find(|(from, _)| *from == node));
+        // An exit that refuses the session: the leg to it leads nowhere.
+        let before = || hops.find(|(_, to)| Some(*to) == reporter);
+        let leg = after.or_else(before).or_else(|| route.hops(own).next());
+        match leg {
+            Some((from, to)) if from == own => {
+                if let Some(peer) = self.peer_mut(to) {
+                    peer.liveness.failed(now);
+                }
+            }
+            Some((from, to)) => {
+                let leg = (from.clone(), to.clone());
+                if self.broken.len() >= MOST_LEGS && !self.broken.contains_key(&leg) {
+                    return;
+                }
+                let liveness = self.broken.entry(leg).or_default();
+                if liveness.last_heard().is_none() {
+                    liveness.heard(now, NO_RHYTHM);
+                }
+                liveness.failed(now);
+            }
+            None => {}
+        }
+    }
+
+    /// A connection of the leg to this node was read.
+    pub fn note_reading(&mut self, now: Time, to: &NodeName, reading: &LegReading) {
+        if let Some(peer) = self.peer_mut(to) {
+            peer.leg.note(now, reading);
+        }
+    }
+
+    /// A node has answered an exchange after this time.
+    pub fn note_row(&mut self, now: Time, from: &NodeName, round_trip: TimeSpan, mut row: Row) {
+        row.legs.truncate(MOST_ROW_LEGS);
+        let rhythm = self.rhythm(now, from);
+        if let Some(peer) = self.peer_mut(from) {
+            peer.leg.round_trip.note(now, round_trip);
+            peer.liveness.heard(now, rhythm);
+            peer.load.report(row.is_busy, row.is_draining);
+            peer.row = Some((now, row));
+        }
+    }
+
+    /// A node has refused the connection for an exchange. That is a failure if it has answered before: a
+    /// node that only sends hops accepts no connections.
+    pub fn note_refused_exchange(&mut self, now: Time, node: &NodeName) {
+        let Some(peer) = self.peers.get_mut(node).filter(|peer| peer.row.is_some()) else {
+            return;
+        };
+        peer.liveness.failed(now);
+        for present in self.present.values_mut() {
+            present.evaluate_at_once();
+        }
+    }
+
+    /// A session with this network of servers has ended in an orderly route.
+    pub fn note_ended(
+        &mut self,
+        now: Time,
+        site: IpNet,
+        left: Left,
+        carried: (ByteSize, TimeSpan),
+    ) {
+        self.comparison.note(now, site, left, carried);
+    }
+
+    /// The load of this node: shares of its memory budget and of the busiest thread's time, in 1/1000.
+    pub fn note_own_load(&mut self, now: Time, (memory, time): (u16, u16), is_draining: bool) {
+        let is_busy = self.busy.note(now, memory, time);
+        self.overload.report(is_busy, is_draining);
+        self.load = memory.max(time).min(1000);
+    }
+
+    /// What this node reports to others.
+    #[must_use]
+    pub fn own_row(&self, now: Time) -> Row {
+        let overload = self.overload.get(now);
+        let legs = self.peers.iter().filter_map(|(to, peer)| {
+            let is_up = self.health(now, to) < Health::Suspect;
+            RowLeg::of(now, to.clone(), &peer.leg).filter(|_| is_up)
+        });
+        Row {
+            legs: legs.take(MOST_ROW_LEGS).collect(),
+            load: self.load,
+            is_busy: overload == Some(Overload::Busy),
+            is_draining: overload == Some(Overload::Draining),
+        }
+    }
+
+    /// The interval of the exchanges with this node at present.
+    #[must_use]
+    pub fn interval(&self, now: Time, node: &NodeName) -> TimeSpan {
+        let used = self.peers.get(node).and_then(|peer| peer.used);
+        match used.is_some_and(|(at, _)| now.since(at) < USED) {
+            true => USED_INTERVAL,
+            false => IDLE_INTERVAL,
+        }
+    }
+
+    /// How long the handshake with a node may take before another route is tried: time for one SYN that
+    /// is lost, which is sent again after 1 s.
+    #[must_use]
+    pub fn connect_limit(&self, now: Time, node: &NodeName) -> TimeSpan {
+        let leg = self.peers.get(node).map(|peer| &peer.leg);
+        let smoothed = leg.and_then(|leg| leg.round_trip.smoothed(now));
+        let round_trips = smoothed.unwrap_or(TimeSpan::ZERO) * CONNECT_ROUND_TRIPS;
+        LEAST_CONNECT.max(round_trips)
+    }
+
+    /// Whether a node can be used.
+    #[must_use]
+    pub fn health(&self, now: Time, node: &NodeName) -> Health {
+        let peer = self.peers.get(node);
+        peer.map_or(Health::Unknown, |peer| {
+            peer.liveness.health(now, self.rhythm(now, node))
+        })
+    }
+
+    /// The leg to a node, as this node has measured it; `None` if it has not.
+    #[must_use]
+    pub fn leg_to(&self, node: &NodeName) -> Option<&LegEstimate> {
+        self.peers.get(node).map(|peer| &peer.leg)
+    }
+
+    /// When a node has last answered.
+    #[must_use]
+    pub fn last_heard(&self, node: &NodeName) -> Option<Time> {
+        self.peers.get(node)?.liveness.last_heard()
+    }
+
+    /// Why a node gets no new sessions.
+    #[must_use]
+    pub fn overload(&self, now: Time, node: &NodeName) -> Option<Overload> {
+        self.peers.get(node)?.load.get(now)
+    }
+
+    /// The newest row of a node, and when it arrived, unless it is too old.
+    #[must_use]
+    pub fn row(&self, now: Time, node: &NodeName) -> Option<(Time, &Row)> {
+        let (at, row) = self.peers.get(node)?.row.as_ref()?;
+        (now.since(*at) < ROW_KEPT).then_some((*at, row))
+    }
+
+    /// The present route to an exit, and how often it has changed.
+    #[must_use]
+    pub fn present(&self, exit: &NodeName) -> Option<&PresentRoute> {
+        self.present.get(exit)
+    }
+
+    /// The round trip of a leg between two other nodes, from the times that nodes report.
+    pub(super) fn timed(&self, from: &NodeName, to: &NodeName) -> Option<&RoundTripEstimate> {
+        self.timed.get(&(from.clone(), to.clone()))
+    }
+
+    /// Whether calls over a leg between two other nodes have failed recently.
+    pub(super) fn is_broken(&self, now: Time, from: &NodeName, to: &NodeName) -> bool {
+        let liveness = self.broken.get(&(from.clone(), to.clone()));
+        liveness.is_some_and(|it| it.health(now, NO_RHYTHM) >= Health::Suspect)
+    }
+
+    /// The round trip from an exit, or from this node, to a network of servers.
+    pub(super) fn last_leg(
+        &self,
+        now: Time,
+        exit: Option<&NodeName>,
+        site: IpNet,
+    ) -> Option<TimeSpan> {
+        self.last_legs.get(&(exit.cloned(), site))?.get(now)
+    }
+
+    pub(super) fn peers(&self) -> impl Iterator<Item = (&NodeName, &Peer)> {
+        self.peers.iter()
+    }
+
+    fn note_last_leg(&mut self, now: Time, exit: Option<NodeName>, site: IpNet, time: TimeSpan) {
+        let leg = (exit, site);
+        if !self.last_legs.contains_key(&leg) {
+            while self.last_order.len() >= MOST_LAST_LEGS {
+                if let Some(oldest) = self.last_order.pop_front() {
+                    self.last_legs.remove(&oldest);
+                }
+            }
+            self.last_order.push_back(leg.clone());
+        }
+        self.last_legs.entry(leg).or_default().note(now, time);
+    }
+
+    fn peer_mut(&mut self, node: &NodeName) -> Option<&mut Peer> {
+        let has_room = self.peers.len() < MOST_PEERS || self.peers.contains_key(node);
+        has_room.then(|| self.peers.entry(node.clone()).or_default())
+    }
+
+    fn rhythm(&self, now: Time, node: &NodeName) -> Rhythm {
+        let Some(peer) = self.peers.get(node) else {
+            return NO_RHYTHM;
+        };
+        // A node that was not used until now answers at the long interval once more.
+        let is_used = peer.used.is_some_and(|(at, since)| {
+            now.since(at) < USED && now.since(since) >= IDLE_INTERVAL + USED_INTERVAL
+        });
+        Rhythm {
+            // Without a row, it is no Midspan that exchanges rows.
+            interval: peer.row.as_ref().map(|_| match is_used {
+                true => USED_INTERVAL,
+                false => IDLE_INTERVAL,
+            }),
+            round_trip: peer.leg.round_trip.smoothed(now).unwrap_or(TimeSpan::ZERO),
+        }
+    }
+}
+
+/// A leg between two other nodes: its silence means nothing.
+const NO_RHYTHM: Rhythm = Rhythm {
+    interval: None,
+    round_trip: TimeSpan::ZERO,
+};

@@ -1,0 +1,308 @@
+//! The present route to one exit, and when it changes.
+//!
+//! One route is used for all new sessions to an exit, until another one is clearly better than the
+//! present one is *now*: a comparison with its earlier prediction would keep a bad route without end. Running sessions are not moved.
+//!
+//! How soon a change comes, for sessions that begin at least every 0.2 s: a leg that gets slower is seen
+//! to be slower after at most 8.4 s ([`RoundTripEstimate`](super::RoundTripEstimate): two spans of 4 s and
+//! two gaps), on a leg between other nodes 2 s later (rows), and two evaluations, 1 s apart, have to
+//! agree: 8.4 + 2 + 2 = 12.4 s. So 15 s after the beginning of a brownout, new sessions go elsewhere.
+//!
+//! How often it changes back: a route that was left for a better one is not taken again for 5 minutes
+//! unless the present one takes twice as long, and there is at most one such return in 10 minutes,
+//! unless the present route cannot be used at all. The route that is left by a return was not bad, so it may
+//! be taken again at once. The n-th change within 10 minutes needs 10 s · 4^(n−2) after the one before:
+//! 10, 40, 160, 600 s. So there are at most 5 in 10 minutes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use midspan_units::{Time, TimeSpan};
+
+use super::{Candidate, Route};
+
+/// How often the routes to an exit are compared, while sessions use it.
+pub const EVALUATION: TimeSpan = TimeSpan::from_seconds(1);
+/// This many evaluations in a row have to find a better route.
+const STREAK: u8 = 2;
+/// A clearly better route takes at most 85 % of the time of the present one, and at least 10 ms less.
+const SHARE: u64 = 85;
+const LESS: TimeSpan = TimeSpan::from_milliseconds(10);
+/// A route within 10 % of the present one is as good.
+const NEAR: u64 = 110;
+/// See the module's text.
+const RECENT: TimeSpan = TimeSpan::from_seconds(600);
+const AWAY: TimeSpan = TimeSpan::from_seconds(300);
+const FIRST_DWELL: TimeSpan = TimeSpan::from_seconds(10);
+const MOST_RECENT: usize = 6;
+/// Most routes that are remembered as left.
+const MOST_LEFT: usize = 64;
+
+/// The present route to one exit.
+#[derive(Debug, Clone, Default)]
+pub struct PresentRoute {
+    route: Option<Route>,
+    /// How many evaluations in a row have found a better route.
+    streak: u8,
+    evaluated: Option<Time>,
+    /// The newest changes, the oldest first.
+    changes: VecDeque<Time>,
+    /// The newest change to a route that had been left.
+    returned: Option<Time>,
+    /// When each route was left.
+    left: BTreeMap<Route, Time>,
+    /// The routes as they were at the newest evaluation.
+    candidates: Vec<Candidate>,
+    near: Vec<Route>,
+    /// Changes since the start.
+    changes_in_all: u64,
+}
+
+impl PresentRoute {
+    /// The present route.
+    #[must_use]
+    pub const fn route(&self) -> Option<&Route> {
+        self.route.as_ref()
+    }
+
+    /// The routes at the newest evaluation.
+    #[must_use]
+    pub fn candidates(&self) -> &[Candidate] {
+        &self.candidates
+    }
+
+    /// Routes that are as good as the present one.
+    #[must_use]
+    pub fn near(&self) -> &[Route] {
+        &self.near
+    }
+
+    /// Changes of the route since the start.
+    #[must_use]
+    pub const fn changes(&self) -> u64 {
+        self.changes_in_all
+    }
+
+    /// Whether the routes are to be compared.
+    #[must_use]
+    pub fn is_due(&self, now: Time) -> bool {
+        let is_old = |evaluated: Time| now.since(evaluated) >= EVALUATION;
+        self.evaluated.is_none_or(is_old)
+    }
+
+    /// A call has failed: the routes are compared before the next session.
+    pub const fn evaluate_at_once(&mut self) {
+        self.evaluated = None;
+    }
+
+    /// Compares the routes to the exit.
+    pub fn evaluate(&mut self, now: Time, candidates: Vec<Candidate>) {
+        self.evaluated = Some(now);
+        while self
+            .changes
+            .front()
+            .is_some_and(|at| now.since(*at) >= RECENT)
+        {
+            self.changes.pop_front();
+        }
+        self.left.retain(|_, at| now.since(*at) < RECENT);
+        let ranked = candidates
+            .iter()
+            .filter_map(|candidate| Some((&candidate.route, candidate.rank()?)));
+        let mut ranked: Vec<(&Route, TimeSpan)> = ranked.collect();
+        ranked.sort_by_key(|(_, time)| *time);
+        let is_present = |route: &Route| self.route.as_ref() == Some(route);
+        let present = ranked.iter().find(|(route, _)| is_present(route)).copied();
+        match (present, ranked.first()) {
+            (None, Some((best, _))) => self.change(now, best),
+            (None, None) => self.streak = 0,
+            (Some((_, time)), _) => {
+                let better = ranked.iter().find(|(route, other)| {
+                    is_clearly_better(*other, time) && self.may_return(now, route, *other, time)
+                });
+                self.streak = match better {
+                    Some(_) => self.streak.saturating_add(1),
+                    None => 0,
+                };
+                if let Some((better, _)) = better
+                    && self.streak >= STREAK
+                    && self.dwell_is_over(now)
+                {
+                    self.change(now, better);
+                }
+            }
+        }
+        let present = self.route.as_ref();
+        let time = ranked.iter().find(|(route, _)| Some(*route) == present);
+        let time = time.map(|(_, time)| *time);
+        let is_near = |(route, other): &&(&Route, TimeSpan)| {
+            Some(*route) != present
+                && !self.left.contains_key(*route)
+                && time.is_some_and(|time| *other * 100 <= time * NEAR)
+        };
+        let near = ranked.iter().filter(is_near);
+        let near = near.map(|(route, _)| (*route).clone()).collect();
+        self.near = near;
+        self.candidates = candidates;
+    }
+
+    fn may_return(&self, now: Time, to: &Route, its: TimeSpan, present: TimeSpan) -> bool {
+        let Some(left) = self.left.get(to) else {
+            return true;
+        };
+        let has_returned = self.returned.is_some_and(|at| now.since(at) < RECENT);
+        !has_returned && (now.since(*left) >= AWAY || its * 2 <= present)
+    }
+
+    fn dwell_is_over(&self, now: Time) -> bool {
+        let Some(last) = self.changes.back() else {
+            return true;
+        };
+        let before = self.changes.len().saturating_sub(1).min(MOST_RECENT);
+        let dwell = FIRST_DWELL * (1_u64 << (2 * before));
+        now.since(*last) >= dwell.min(RECENT)
+    }
+
+    fn change(&mut self, now: Time, to: &Route) {
+        self.streak = 0;
+        let is_return = self.left.remove(to).is_some();
+        if is_return {
+            self.returned = Some(now);
+        }
+        // The first route is no change.
+        if let Some(before) = self.route.replace(to.clone()) {
+            self.changes_in_all += 1;
+            if !is_return && self.left.len() < MOST_LEFT {
+                self.left.insert(before, now);
+            }
+            if self.changes.len() >= MOST_RECENT {
+                self.changes.pop_front();
+            }
+            self.changes.push_back(now);
+        }
+    }
+}
+
+fn is_clearly_better(time: TimeSpan, present: TimeSpan) -> bool {
+    time * 100 <= present * SHARE && present - time >= LESS
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::overlay::{Health, Obstacle};
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> Time {
+        Time::ZERO + TimeSpan::from_seconds(seconds)
+    }
+
+    fn route(node: &str) -> Route {
+        Route::new(vec![node.parse().unwrap()]).unwrap()
+    }
+
+    /// Routes with these times in milliseconds; 0: down.
+    fn candidates(times: &[u64]) -> Vec<Candidate> {
+        let candidate = |(place, time): (usize, &u64)| {
+            let node = format!("n{place}");
+            Candidate {
+                route: route(&node),
+                prediction: Some(TimeSpan::from_milliseconds(*time)),
+                obstacle: (*time == 0)
+                    .then(|| Obstacle::Unwell(node.parse().unwrap(), Health::Suspect)),
+                load: 0,
+            }
+        };
+        times.iter().enumerate().map(candidate).collect()
+    }
+
+    /// Evaluates each second of this time; returns when the route changed.
+    fn run(present: &mut PresentRoute, seconds: std::ops::Range<u64>, times: &[u64]) -> Vec<u64> {
+        let candidates = candidates(times);
+        let mut changed = Vec::new();
+        for second in seconds {
+            let before = present.route().cloned();
+            present.evaluate(at(second), candidates.clone());
+            if before.is_some() && before.as_ref() != present.route() {
+                changed.push(second);
+            }
+        }
+        changed
+    }
+
+    #[test]
+    fn a_better_route_is_taken_after_two_evaluations_and_an_as_good_one_never() {
+        let mut present = PresentRoute::default();
+        assert_eq!(run(&mut present, 0..10, &[300, 310]), []);
+        assert_eq!(present.route(), Some(&route("n0")));
+        assert_eq!(present.near(), [route("n1")]);
+        assert_eq!(run(&mut present, 10..700, &[300, 256]), []);
+        assert_eq!(run(&mut present, 700..800, &[300, 255]), [701]);
+        // Less than 10 ms better: never.
+        let mut short = PresentRoute::default();
+        run(&mut short, 0..1, &[20, 30]);
+        assert_eq!(run(&mut short, 1..900, &[20, 11]), []);
+        assert_eq!(run(&mut short, 900..910, &[20, 10]), [901]);
+    }
+
+    #[test]
+    fn one_bad_second_changes_nothing() {
+        let mut present = PresentRoute::default();
+        for second in (0..600).step_by(2) {
+            assert_eq!(run(&mut present, second..second + 1, &[300, 310]), []);
+            assert_eq!(run(&mut present, second + 1..second + 2, &[900, 310]), []);
+        }
+    }
+
+    #[test]
+    fn a_route_that_cannot_be_used_is_left_at_once() {
+        let mut present = PresentRoute::default();
+        run(&mut present, 0..5, &[300, 900, 500]);
+        assert_eq!(run(&mut present, 5..6, &[0, 900, 500]), [5]);
+        assert_eq!(present.route(), Some(&route("n2")));
+        assert_eq!(run(&mut present, 6..7, &[0, 900, 0]), [6]);
+        assert_eq!(run(&mut present, 7..8, &[0, 0, 0]), []);
+        assert_eq!(present.changes(), 2);
+    }
+
+    #[test]
+    fn a_brownout_leads_to_one_change_and_later_to_one_back() {
+        let mut present = PresentRoute::default();
+        run(&mut present, 0..20, &[300, 400]);
+        assert_eq!(run(&mut present, 20..50, &[900, 400]), [21]);
+        // The brownout is over. The route back is open after five minutes.
+        assert_eq!(run(&mut present, 50..600, &[300, 400]), [322]);
+        // And again: away after 10 s at the latest, but not back within ten minutes.
+        assert_eq!(run(&mut present, 600..660, &[900, 400]), [601]);
+        assert_eq!(run(&mut present, 660..1_000, &[300, 900]), [923]);
+    }
+
+    proptest! {
+        /// Whatever the routes do, as long as the present one can be used: in ten minutes there are few
+        /// changes, and at most one return, after which the route that it left may be taken again.
+        #[test]
+        fn there_are_few_changes_and_fewer_returns(
+            steps in proptest::collection::vec((1_u64..40, 1_u64..2_000, 1_u64..2_000, 1_u64..2_000), 1..60),
+        ) {
+            let mut present = PresentRoute::default();
+            let (mut now, mut changes): (u64, Vec<(u64, Route)>) = (0, Vec::new());
+            for (seconds, one, two, three) in steps {
+                let times = [one, two, three];
+                for second in now..now + seconds {
+                    for changed in run(&mut present, second..second + 1, &times) {
+                        changes.push((changed, present.route().unwrap().clone()));
+                    }
+                }
+                now += seconds;
+            }
+            for (end, _) in &changes {
+                let recent = changes.iter().filter(|(at, _)| at <= end && end - at < 600);
+                let recent: Vec<_> = recent.collect();
+                prop_assert!(recent.len() <= 5, "{:?}", changes);
+                let returns = recent.iter().enumerate().filter(|(place, (_, to))| {
+                    recent[..*place].iter().any(|(_, other)| other == to)
+                });
+                prop_assert!(returns.count() <= 2, "{:?}", changes);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The exchanges with one node: a connection that stays open, with one request at a time.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use midspan_explicit::hop::{InvalidRow, RowReader, row_request};
+use midspan_policy::overlay::{NodeName, Row};
+use rustix::event::PollFlags;
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+    sockopt,
+};
+
+/// A node that does not answer within this time is called again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pauses after failures: the first one, and the longest one.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+const MOST_DOUBLINGS: u32 = 5;
+
+/// The exchanges with one node.
+#[derive(Debug)]
+pub struct Exchange {
+    /// The node, and where it accepts hops.
+    pub node: NodeName,
+    /// Its address.
+    pub address: SocketAddr,
+    connection: Option<Connection>,
+    /// When the next request is due.
+    due: Instant,
+    /// Failures in a row.
+    failures: u32,
+}
+
+#[derive(Debug)]
+struct Connection {
+    socket: OwnedFd,
+    state: State,
+    /// When the state began.
+    since: Instant,
+    reader: RowReader,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Connecting,
+    Idle,
+    Asked,
+}
+
+/// What an event has led to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// Nothing to report.
+    Nothing,
+    /// The node has answered after this time.
+    Answered(Duration, Row),
+    /// The node has refused the connection.
+    Refused,
+    /// The connection is of no use, and has been closed.
+    Failed(String),
+}
+
+impl Exchange {
+    /// Exchanges with this node; the first one begins now.
+    pub const fn new(node: NodeName, address: SocketAddr, now: Instant) -> Self {
+        Self {
+            node,
+            address,
+            connection: None,
+            due: now,
+            failures: 0,
+        }
+    }
+
+    /// When this exchange needs attention without an event.
+    pub fn next(&self) -> Instant {
+        match &self.connection {
+            Some(open) if open.state != State::Idle => open.since + PATIENCE,
+            _ => self.due,
+        }
+    }
+
+    /// The socket, and the event that is awaited.
+    pub fn awaited(&self) -> Option<(BorrowedFd<'_>, PollFlags)> {
+        let open = self.connection.as_ref()?;
+        let flags = match open.state {
+            State::Connecting => PollFlags::OUT,
+            State::Idle | State::Asked => PollFlags::IN,
+        };
+        Some((open.socket.as_fd(), flags))
+    }
+
+    /// Does what is due; the next request follows after this interval.
+    pub fn advance(&mut self, now: Instant, interval: Duration) -> Happened {
+        if let Some(open) = &self.connection
+            && open.state != State::Idle
+        {
+            if now < open.since + PATIENCE {
+                return Happened::Nothing;
+            }
+            return self.fail(now, "it does not answer".to_owned());
+        }
+        if now < self.due {
+            return Happened::Nothing;
+        }
+        self.due = now + interval;
+        match self.connection.is_some() {
+            true => self.ask(now),
+            false => match begin(self.address) {
+                Ok(socket) => {
+                    self.connection = Some(Connection {
+                        socket,
+                        state: State::Connecting,
+                        since: now,
+                        reader: RowReader::default(),
+                    });
+                    Happened::Nothing
+                }
+                Err(error) => self.fail_to_connect(now, error),
+            },
+        }
+    }
+
+    /// Handles an event of the socket.
+    pub fn handle_event(&mut self, now: Instant) -> Happened {
+        let Some(open) = &mut self.connection else {
+            return Happened::Nothing;
+        };
+        if open.state == State::Connecting {
+            return match sockopt::socket_error(&open.socket) {
+                Ok(Ok(())) => self.ask(now),
+                Ok(Err(error)) | Err(error) => self.fail_to_connect(now, error),
+            };
+        }
+        let mut buffer = [0_u8; 4096];
+        let count = match recv(&open.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) => {
+                // The node may close an idle connection; the next request opens another one.
+                let was_asked = open.state == State::Asked;
+                self.connection = None;
+                return match was_asked {
+                    true => self.fail(now, "it has closed the connection".to_owned()),
+                    false => Happened::Nothing,
+                };
+            }
+            Ok((count, _)) => count,
+            Err(Errno::AGAIN | Errno::INTR) => return Happened::Nothing,
+            Err(error) => return self.fail(now, error.to_string()),
+        };
+        let bytes = buffer.get(..count).unwrap_or_default();
+        let taken = match open.state {
+            State::Asked => open.reader.take(bytes),
+            State::Connecting | State::Idle => Err(InvalidRow::NoAnswer),
+        };
+        match taken {
+            Ok(None) => Happened::Nothing,
+            Ok(Some(row)) => {
+                let time = now.saturating_duration_since(open.since);
+                (open.state, open.since) = (State::Idle, now);
+                self.failures = 0;
+                Happened::Answered(time, row)
+            }
+            Err(error) => self.fail(now, error.to_string()),
+        }
+    }
+
+    fn ask(&mut self, now: Instant) -> Happened {
+        let request = row_request(&self.node);
+        let Some(open) = &mut self.connection else {
+            return Happened::Nothing;
+        };
+        // An idle connection has room for a request.
+        match send(&open.socket, &request, SendFlags::NOSIGNAL) {
+            Ok(count) if count == request.len() => {
+                (open.state, open.since) = (State::Asked, now);
+                Happened::Nothing
+            }
+            Ok(_) => self.fail(now, "the request was sent in part".to_owned()),
+            Err(error) => self.fail(now, error.to_string()),
+        }
+    }
+
+    fn fail_to_connect(&mut self, now: Instant, error: Errno) -> Happened {
+        match (self.fail(now, error.to_string()), error) {
+            (_, Errno::CONNREFUSED) => Happened::Refused,
+            (failed, _) => failed,
+        }
+    }
+
+    /// Closes the connection. The next attempt comes later after each failure, and never ceases.
+    fn fail(&mut self, now: Instant, why: String) -> Happened {
+        self.connection = None;
+        let pause = FIRST_PAUSE * (1 << self.failures.min(MOST_DOUBLINGS));
+        self.failures = self.failures.saturating_add(1);
+        self.due = now + pause.min(LONGEST_PAUSE);
+        Happened::Failed(why)
+    }
+}
+
+/// Begins to connect to a node.
+fn begin(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let family = match address {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(family, SocketType::STREAM, flags, None)?;
+    sockopt::set_tcp_nodelay(&socket, true)?;
+    match connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use midspan_explicit::hop::row_answer;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// Advances until something has happened, with a clock that the test moves.
+    fn until(exchange: &mut Exchange, now: Instant) -> Happened {
+        loop {
+            match exchange.advance(now, SECOND) {
+                Happened::Nothing => {}
+                happened => return happened,
+            }
+            let Some((socket, flags)) = exchange.awaited() else {
+                return Happened::Nothing;
+            };
+            let mut watched = [rustix::event::PollFd::from_borrowed_fd(socket, flags)];
+            rustix::event::poll(&mut watched, None).unwrap();
+            match exchange.handle_event(now) {
+                Happened::Nothing => {}
+                happened => return happened,
+            }
+        }
+    }
+
+    #[test]
+    fn one_connection_has_many_exchanges() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let row = Row {
+            load: 7,
+            ..Row::default()
+        };
+        let answer = row_answer(&row);
+        let node: NodeName = "fra".parse().unwrap();
+        let request = row_request(&node);
+        let length = request.len();
+        let serving = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut read = vec![0; length];
+            for _ in 0..3 {
+                socket.read_exact(&mut read).unwrap();
+                assert_eq!(read, request);
+                socket.write_all(&answer).unwrap();
+            }
+        });
+        let begin = Instant::now();
+        let mut exchange = Exchange::new(node, address, begin);
+        for number in 0..3 {
+            let now = begin + SECOND * number;
+            let happened = until(&mut exchange, now);
+            assert_eq!(happened, Happened::Answered(Duration::ZERO, row.clone()));
+            assert_eq!(exchange.next(), now + SECOND);
+        }
+        serving.join().unwrap();
+        // The node has closed it while it was idle: that is no failure.
+        let (_, flags) = exchange.awaited().unwrap();
+        assert_eq!(flags, PollFlags::IN);
+        while exchange.awaited().is_some() {
+            assert_eq!(exchange.handle_event(begin), Happened::Nothing);
+        }
+        // Now no process listens. The pauses get longer.
+        let mut now = begin + SECOND * 3;
+        for pause in [1, 2, 4, 8, 16, 30, 30] {
+            assert_eq!(until(&mut exchange, now), Happened::Refused);
+            assert_eq!(exchange.next(), now + SECOND * pause);
+            now = exchange.next();
+        }
+    }
+
+    #[test]
+    fn silence_and_other_answers_are_failures() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let begin = Instant::now();
+        let mut exchange = Exchange::new("fra".parse().unwrap(), address, begin);
+        assert_eq!(exchange.advance(begin, SECOND), Happened::Nothing);
+        let late = exchange.advance(begin + PATIENCE, SECOND);
+        assert!(matches!(late, Happened::Failed(_)), "{late:?}");
+        drop(listener.accept().unwrap());
+        let serving = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            socket
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .unwrap();
+            let _ = socket.read_to_end(&mut Vec::new());
+        });
+        let next = exchange.next();
+        let happened = until(&mut exchange, next);
+        assert!(matches!(happened, Happened::Failed(_)), "{happened:?}");
+        serving.join().unwrap();
+    }
+}

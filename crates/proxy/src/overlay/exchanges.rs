@@ -1,0 +1,186 @@
+//! A thread of the relay process that requests the rows of the other nodes of the overlay.
+//!
+//! The nodes' answers show which of them can be reached, and how long that takes, on the path that
+//! sessions use too. No other thread waits for this one.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use midspan_policy::overlay::{Health, NodeKind, NodeName, Overlay};
+use midspan_relay::observation::Observer;
+use midspan_relay::{Clock, SharedOverlay};
+use rustix::event::{PollFd, Timespec, poll};
+use tracing::{debug, info};
+
+use super::exchange::{Exchange, Happened};
+
+/// How soon changed members and a changed interval are noticed, and how often the own load is read.
+const TICK: Duration = Duration::from_millis(500);
+
+/// The exchanges with all other nodes.
+struct Exchanges {
+    overlay: SharedOverlay,
+    clock: Clock,
+    observer: Observer,
+    members: Option<Arc<Overlay>>,
+    exchanges: Vec<Exchange>,
+    /// The health of each node in the log.
+    logged: BTreeMap<NodeName, Health>,
+    load_read: Instant,
+}
+
+/// Starts the thread. It exchanges nothing until the members are set.
+///
+/// # Errors
+/// Those of starting a thread.
+pub(crate) fn start(overlay: SharedOverlay, clock: Clock, observer: Observer) -> io::Result<()> {
+    let mut exchanges = Exchanges {
+        overlay,
+        clock,
+        observer,
+        members: None,
+        exchanges: Vec::new(),
+        logged: BTreeMap::new(),
+        load_read: Instant::now(),
+    };
+    let thread = std::thread::Builder::new().name("overlay".to_owned());
+    let _: JoinHandle<()> = thread.spawn(move || {
+        loop {
+            exchanges.turn();
+        }
+    })?;
+    Ok(())
+}
+
+impl Exchanges {
+    /// Waits for an event or the next deadline, and handles it.
+    fn turn(&mut self) {
+        let now = Instant::now();
+        self.follow_members(now);
+        let next = self.exchanges.iter().map(Exchange::next).min();
+        let wait = next.map_or(TICK, |next| next.saturating_duration_since(now).min(TICK));
+        let awaited = self.exchanges.iter().enumerate();
+        let awaited = awaited.filter_map(|(place, exchange)| Some((place, exchange.awaited()?)));
+        let (places, mut watched): (Vec<usize>, Vec<PollFd<'_>>) = awaited
+            .map(|(place, (socket, flags))| (place, PollFd::from_borrowed_fd(socket, flags)))
+            .unzip();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(1),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        if poll(&mut watched, Some(&timeout)).is_err() {
+            // Interrupted, or no memory: the next turn comes soon.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let is_ready = |watched: &PollFd<'_>| !watched.revents().is_empty();
+        let ready: Vec<bool> = watched.iter().map(is_ready).collect();
+        drop(watched);
+        let now = Instant::now();
+        for place in places
+            .into_iter()
+            .zip(ready)
+            .filter_map(|(place, is)| is.then_some(place))
+        {
+            if let Some(exchange) = self.exchanges.get_mut(place) {
+                let happened = exchange.handle_event(now);
+                self.note(place, happened);
+            }
+        }
+        for place in 0..self.exchanges.len() {
+            if let Some(exchange) = self.exchanges.get_mut(place) {
+                let interval = self
+                    .overlay
+                    .known()
+                    .interval(self.clock.now(), &exchange.node);
+                let happened = exchange.advance(now, interval.into());
+                self.note(place, happened);
+            }
+        }
+        if now.saturating_duration_since(self.load_read) >= TICK {
+            self.load_read = now;
+            self.note_load();
+            self.log_health();
+        }
+    }
+
+    /// Begins exchanges with new members, and ends those with former ones.
+    fn follow_members(&mut self, now: Instant) {
+        let members = self.overlay.members();
+        let members = members.filter(|members| members.choice.exchange);
+        let is_same = match (&members, &self.members) {
+            (Some(new), Some(old)) => Arc::ptr_eq(new, old),
+            (None, None) => true,
+            _ => false,
+        };
+        if is_same {
+            return;
+        }
+        let nodes = members.iter().flat_map(|members| {
+            let others = members.nodes.iter().filter(|node| node.name != members.own);
+            others.filter(|node| node.kind == NodeKind::Midspan)
+        });
+        let wanted: Vec<_> = nodes
+            .filter_map(|node| Some((node.name.clone(), node.address?)))
+            .collect();
+        self.exchanges.retain(|exchange| {
+            let mut wanted = wanted.iter();
+            wanted.any(|(node, address)| *node == exchange.node && *address == exchange.address)
+        });
+        for (node, address) in wanted {
+            if !self.exchanges.iter().any(|exchange| exchange.node == node) {
+                self.exchanges.push(Exchange::new(node, address, now));
+            }
+        }
+        self.members = members;
+    }
+
+    fn note(&self, place: usize, happened: Happened) {
+        let Some(exchange) = self.exchanges.get(place) else {
+            return;
+        };
+        let node = &exchange.node;
+        match happened {
+            Happened::Nothing => {}
+            Happened::Answered(time, row) => {
+                let now = self.clock.now();
+                self.overlay.known().note_row(now, node, time.into(), row);
+            }
+            Happened::Refused => {
+                debug!(%node, "the node has refused an exchange");
+                self.overlay
+                    .known()
+                    .note_refused_exchange(self.clock.now(), node);
+            }
+            Happened::Failed(why) => debug!(%node, why, "an exchange has failed"),
+        }
+    }
+
+    /// The load of this node: the used share of its memory budget.
+    fn note_load(&self) {
+        let memory = self.observer.memory();
+        let share = memory
+            .budget
+            .map_or(0, |budget| memory.used * 1000 / budget.max(1));
+        let share = u16::try_from(share.min(1000)).unwrap_or(1000);
+        self.overlay
+            .known()
+            .note_own_load(self.clock.now(), (share, 0), false);
+    }
+
+    /// Logs nodes that go down or come up; nodes that have never answered are not news.
+    fn log_health(&mut self) {
+        for exchange in &self.exchanges {
+            let node = &exchange.node;
+            let health = self.overlay.known().health(self.clock.now(), node);
+            let before = self.logged.insert(node.clone(), health);
+            match (before.unwrap_or(Health::Unknown), health) {
+                (before, Health::Up) if before != Health::Up => info!(%node, "node is up"),
+                (Health::Up | Health::Suspect, Health::Down) => info!(%node, "node is down"),
+                _ => {}
+            }
+        }
+    }
+}

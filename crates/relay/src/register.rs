@@ -285,19 +285,24 @@ impl Seized {
         self.entries.len()
     }
 
-    /// Resets the connections, and gives back what they have occupied.
-    pub fn end(self) {
-        for entry in self.entries {
-            for socket in entry.sockets() {
-                // A socket that cannot be reset is not connected any more.
-                let _ = system::reset(&socket);
-            }
+    /// Gives back the places and the memory of the connections.
+    pub fn give_back(&self) {
+        for entry in &self.entries {
             if let Some(memory) = entry.memory.upgrade() {
                 memory.give_back();
             }
             if let Some(place) = entry.place.upgrade() {
                 place.give_back();
             }
+        }
+    }
+
+    /// Resets the connections, and gives back what they have occupied.
+    pub fn end(self) {
+        self.give_back();
+        for socket in self.entries.iter().flat_map(Entry::sockets) {
+            // A socket that cannot be reset is not connected any more.
+            let _ = system::reset(&socket);
         }
     }
 }

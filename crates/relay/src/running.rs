@@ -152,6 +152,8 @@ impl Relay {
         // As soon as it is replaced, the thread may continue, and close its sockets.
         let sockets: Vec<ListenerOfThread> = self.known.of_thread(number).collect();
         let seized = (stuck.register.seize()).ok_or(Error::NotReplaceable { thread: number })?;
+        // Before the new thread accepts connections, which need places.
+        seized.give_back();
         if let Some(request) = seized.in_hand.or(of_source) {
             self.shared.suspects.note(self.clock.now(), &request);
         }

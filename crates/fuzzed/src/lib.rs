@@ -7,7 +7,7 @@
 //! - a test, which runs each target with its corpus, `fuzz/corpus/NAME`, on every `cargo test`;
 //! - the program `fuzzing`, which runs the fuzzers, measures which lines of a parser the corpus
 //!   reaches (`docs/measurements/fuzzing.md`), adds inputs to the corpus, and checks that the fuzzers
-//!   find [planted](planted) faults.
+//!   find [planted] faults.
 //!
 //! For a private parser, the function is in the parser's crate, in a module that only the feature
 //! `fuzzing` adds. No release has this feature.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use midspan_units::{BitRate, TimeSpan};
 
+use crate::control_options::ControlOptions;
 #[cfg(feature = "lab")]
 use crate::lab_arguments::LabPackage;
 #[cfg(not(feature = "lab"))]
@@ -279,20 +280,6 @@ pub struct CheckOptions {
     /// Check whether this machine carries this many sessions at a time
     #[arg(long, value_name = "NUMBER")]
     pub sessions: Option<u32>,
-    /// How results are printed.
-    #[command(flatten)]
-    pub output: Output,
-}
-
-/// Selects the running proxy, and how its answer is printed.
-#[derive(Debug, Args)]
-pub struct ControlOptions {
-    /// The configuration file of the proxy, which may name its control socket
-    #[arg(short, long, value_name = "FILE", conflicts_with = "socket")]
-    pub config: Option<PathBuf>,
-    /// The control socket of the proxy
-    #[arg(long, value_name = "PATH")]
-    pub socket: Option<PathBuf>,
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,

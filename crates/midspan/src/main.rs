@@ -5,6 +5,7 @@
 mod arguments;
 mod command_line;
 mod commands;
+mod control_options;
 #[cfg(all(test, feature = "lab"))]
 mod documents;
 mod explanation;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use clap::{Args, Subcommand};
 
-use crate::arguments::ControlOptions;
+use crate::control_options::ControlOptions;
 
 /// Options of `midspan overlay`.
 #[derive(Debug, Args)]

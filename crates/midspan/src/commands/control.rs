@@ -8,7 +8,8 @@ use midspan_proxy::command::{
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
-use crate::arguments::{BypassOptions, ControlOptions, DrainOptions, KickOptions, Switch};
+use crate::arguments::{BypassOptions, DrainOptions, KickOptions, Switch};
+use crate::control_options::ControlOptions;
 use crate::printing;
 
 /// Shows the state of the proxy.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::Outcome;
-use crate::arguments::ControlOptions;
+use crate::control_options::ControlOptions;
 use crate::overlay_arguments::{OverlayCommand, OverlayOptions, RoutesOptions};
 use crate::printing;
 

@@ -3,7 +3,7 @@
 //!
 //! Midspan's nftables tables have a comment (`own_tables`), its rules and routes a protocol number
 //! ([`PROTOCOL`](crate::PROTOCOL)), and the tables of ACK thinning a common beginning of their names. Tables
-//! that belong to a [claim](crate::claim) of a running process stay. Routes and routing rules do not contain
+//! that belong to a [claim] of a running process stay. Routes and routing rules do not contain
 //! their owner, so all of them stay while any process has a claim of interception or of initial windows.
 
 use rtnetlink::packet_route::RouteNetlinkMessage;

@@ -264,7 +264,7 @@ mod tests {
             "this node: ams\n",
             "transit",
             "up",
-            "20 Mbit/s",
+            "20.0 Mbit/s",
             "fra to sin",
             "70 ms",
             "fra sin",

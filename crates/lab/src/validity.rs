@@ -133,6 +133,13 @@ pub enum Reason {
     Stolen(f64),
     /// A proxy did not carry all connections, so the run did not measure its case.
     NotCarried(String),
+    /// A burst of packets was sent so slowly that some of them left the queue meanwhile.
+    SlowBurst {
+        /// How long it took.
+        took: TimeSpan,
+        /// The transmission time of one packet.
+        transmission: TimeSpan,
+    },
 }
 
 /// How good a run is.
@@ -185,6 +192,13 @@ impl Validity {
     #[must_use]
     pub const fn slowdown(&self) -> f64 {
         self.slowdown
+    }
+
+    /// The same run, void for one more reason.
+    pub(crate) fn and_void(mut self, reason: Reason) -> Self {
+        self.grade = Grade::Void;
+        self.reasons.push(reason);
+        self
     }
 }
 
@@ -329,6 +343,7 @@ impl Reason {
             Self::Late { lateness, .. } => lateness.tail.max(lateness.p99).as_seconds(),
             Self::Load(share) | Self::Stolen(share) => *share,
             Self::NotCarried(_) => 0.0,
+            Self::SlowBurst { took, .. } => took.as_seconds(),
         }
     }
 }
@@ -372,6 +387,12 @@ impl fmt::Display for Reason {
                 share * 100.0
             ),
             Self::NotCarried(text) => f.write_str(text),
+            Self::SlowBurst { took, transmission } => write!(
+                f,
+                "the burst took {:.1} ms; a packet leaves the queue every {:.1} ms",
+                took.as_milliseconds(),
+                transmission.as_milliseconds()
+            ),
         }
     }
 }

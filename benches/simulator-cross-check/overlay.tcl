@@ -11,6 +11,8 @@ foreach {networks router loss window seed seconds} $argv break
 global defaultRNG
 $defaultRNG seed [expr {12345 + 7919 * $seed}]
 set simulator [new Simulator]
+source [file join [file dirname [info script]] split.tcl]
+Agent/TCP set minrto_ 1
 set node(0) [$simulator node]
 for {set last 0} {$last < $networks} {incr last} {
     set next [expr {$last + 1}]
@@ -18,67 +20,8 @@ for {set last 0} {$last < $networks} {incr last} {
     $simulator duplex-link $node($last) $node($next) 10Gb 5ms DropTail
     $simulator queue-limit $node($last) $node($next) 1000000
     $simulator queue-limit $node($next) $node($last) 1000000
-    set errors [new ErrorModel]
-    $errors unit pkt
-    $errors set rate_ $loss
-    $errors ranvar [new RandomVariable/Uniform]
-    $errors drop-target [new Agent/Null]
-    $simulator lossmodel $errors $node($last) $node($next)
+    lose $node($last) $node($next) $loss
 }
-
-# A connection between two nodes; sets `tcp` and `sink`.
-proc connection {from to} {
-    global simulator node window tcp sink
-    set tcp [new Agent/TCP/Reno]
-    $tcp set packetSize_ 1000
-    $tcp set window_ $window
-    $tcp set minrto_ 1
-    set sink [new Agent/TCPSink]
-    $simulator attach-agent $node($from) $tcp
-    $simulator attach-agent $node($to) $sink
-    $simulator connect $tcp $sink
-}
-
-# A split proxy without limits: what a sink has received in order goes to the next sender.
-Class Relay -superclass Application
-Relay instproc init {outbound} {
-    $self next
-    $self instvar next received forwarded
-    set next $outbound
-    set received 0
-    set forwarded 0
-}
-Relay instproc recv {bytes} {
-    $self instvar next received forwarded
-    incr received $bytes
-    # With headers; the SYN has nothing else.
-    set packets [expr {$received / 1040 - $forwarded}]
-    if {$packets > 0} {
-        incr forwarded $packets
-        $next advanceby $packets
-    }
-}
-
-if {$router > 0} {
-    connection $router $networks
-    set outbound $tcp
-    connection 0 $router
-    set inbound $tcp
-    set relay [new Relay $outbound]
-    $relay attach-agent $sink
-    $simulator at 0 "$relay start"
-} else {
-    connection 0 $networks
-    set inbound $tcp
-    set outbound $tcp
-}
-set ftp [new Application/FTP]
-$ftp attach-agent $inbound
-proc report {} {
-    global outbound
-    puts [$outbound set ack_]
-}
-$simulator at 0 "$ftp start"
-$simulator at [expr {$seconds / 5.0}] report
-$simulator at $seconds "report; exit 0"
-$simulator run
+set proxy [expr {$router > 0 ? $node($router) : ""}]
+set times [list [expr {$seconds / 5.0}] $seconds]
+transfer $node(0) $proxy $node($networks) Agent/TCP/Reno Agent/TCPSink $window $times

@@ -85,3 +85,79 @@ pub fn value(records: &[serde_json::Value], case: &str, quantity: &str) -> f64 {
         .as_f64()
         .unwrap()
 }
+
+/// The lines of a path file for a download of 300 KB.
+pub const DOWNLOAD: &str = r#"
+[[flow]]
+name = "300 KB"
+from = "client"
+to = "server"
+workload = "download"
+size = "300 KB"
+"#;
+
+/// A path with one proxy, on which 300 KB take at least 0.24 s.
+pub fn one_proxy(flows: &str) -> String {
+    format!(
+        r#"
+[[host]]
+name = "client"
+[[proxy]]
+name = "gateway"
+[[host]]
+name = "server"
+[[link]]
+name = "access"
+between = ["client", "gateway"]
+rate = "10 Mbit/s"
+delay = "5 ms"
+[[link]]
+name = "core"
+between = ["gateway", "server"]
+delay = "5 ms"
+{flows}
+"#
+    )
+}
+
+/// A path with two proxies in a row, on which 300 KB take at least 0.24 s. Without its last link the
+/// round-trip time is 30 ms; `core` is the one-way delay of that link.
+pub fn two_proxies(family: &str, core: &str, flows: &str) -> String {
+    format!(
+        r#"
+family = "{family}"
+[[host]]
+name = "client"
+[[proxy]]
+name = "near"
+[[proxy]]
+name = "far"
+client_leg = {{ congestion_control = "bbr", initial_window = 30 }}
+[[host]]
+name = "server"
+[[link]]
+name = "access"
+between = ["client", "near"]
+rate = "10 Mbit/s"
+delay = "5 ms"
+[[link]]
+name = "middle"
+between = ["near", "far"]
+rate = "50 Mbit/s"
+delay = "10 ms"
+loss = "0.1 %"
+[[link]]
+name = "core"
+between = ["far", "server"]
+delay = "{core}"
+{flows}
+"#
+    )
+}
+
+/// The text on standard error, with its words on one line: long errors are wrapped.
+pub fn error_text(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let words = text.split_whitespace().filter(|word| *word != "│");
+    words.collect::<Vec<_>>().join(" ")
+}

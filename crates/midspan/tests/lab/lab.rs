@@ -5,50 +5,15 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::common::{MIDSPAN, alone, midspan, midspan_as_ordinary_user, path_file, records, value};
+use crate::common::{
+    DOWNLOAD, MIDSPAN, alone, midspan, midspan_as_ordinary_user, path_file, records, two_proxies,
+    value,
+};
 
-/// Two proxies in a row; the round-trip time of the whole path is 40 ms.
+/// The round-trip time of the whole path is 40 ms.
 fn path(family: &str, flows: &str) -> String {
-    format!(
-        r#"
-family = "{family}"
-[[host]]
-name = "client"
-[[proxy]]
-name = "near"
-[[proxy]]
-name = "far"
-client_leg = {{ congestion_control = "bbr", initial_window = 30 }}
-[[host]]
-name = "server"
-[[link]]
-name = "access"
-between = ["client", "near"]
-rate = "10 Mbit/s"
-delay = "5 ms"
-[[link]]
-name = "middle"
-between = ["near", "far"]
-rate = "50 Mbit/s"
-delay = "10 ms"
-loss = "0.1 %"
-[[link]]
-name = "core"
-between = ["far", "server"]
-delay = "5 ms"
-{flows}
-"#
-    )
+    two_proxies(family, "5 ms", flows)
 }
-
-const DOWNLOAD: &str = r#"
-[[flow]]
-name = "300 KB"
-from = "client"
-to = "server"
-workload = "download"
-size = "300 KB"
-"#;
 
 const EVERY_CASE: [&str; 5] = [
     "direct",

@@ -4,26 +4,11 @@
 
 use std::process::Output;
 
-use crate::common::{alone, midspan, path_file, records, value};
+use crate::common::{alone, error_text, midspan, one_proxy, path_file, records, value};
 
 fn path(command: &str) -> String {
-    format!(
+    one_proxy(&format!(
         r#"
-[[host]]
-name = "client"
-[[proxy]]
-name = "gateway"
-[[host]]
-name = "server"
-[[link]]
-name = "access"
-between = ["client", "gateway"]
-rate = "10 Mbit/s"
-delay = "5 ms"
-[[link]]
-name = "core"
-between = ["gateway", "server"]
-delay = "5 ms"
 [[flow]]
 name = "run"
 from = "client"
@@ -32,14 +17,7 @@ workload = "command"
 command = {command}
 size = "300 KB"
 "#
-    )
-}
-
-/// The text on standard error, with its words on one line: long errors are wrapped.
-fn told(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let words = text.split_whitespace().filter(|word| *word != "│");
-    words.collect::<Vec<_>>().join(" ")
+    ))
 }
 
 #[test]
@@ -85,9 +63,9 @@ fn a_command_that_fails_has_its_status_and_no_time() {
         "--json",
     ];
     let output = midspan(&arguments);
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(3), "{told}");
-    assert!(told.contains("exit status 7: not today"), "{told}");
+    let errors = error_text(&output);
+    assert_eq!(output.status.code(), Some(3), "{errors}");
+    assert!(errors.contains("exit status 7: not today"), "{errors}");
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let found = json["records"].as_array().unwrap();
     let of = |quantity: &str| found.iter().find(|record| record["quantity"] == quantity);
@@ -109,10 +87,10 @@ fn a_command_that_does_not_end_is_ended() {
         "--timeout",
         "1 s",
     ]);
-    let told = told(&output);
-    assert_eq!(output.status.code(), Some(1), "{told}");
+    let errors = error_text(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
     for part in ["still ran after 1 s", "--timeout", "begun"] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(errors.contains(part), "{part}: {errors}");
     }
 }
 
@@ -121,10 +99,10 @@ fn the_simulator_refuses_a_command_with_its_reason() {
     let folder = tempfile::tempdir().unwrap();
     let file = path_file(folder.path(), &path(r#"["true"]"#));
     let output = midspan(&["sim", file.to_str().unwrap()]);
-    let told = told(&output);
+    let errors = error_text(&output);
     assert!(!output.status.success());
     assert!(
-        told.contains("runs a command") && told.contains("midspan lab"),
-        "{told}"
+        errors.contains("runs a command") && errors.contains("midspan lab"),
+        "{errors}"
     );
 }

@@ -7,47 +7,15 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{MIDSPAN, alone, path_file};
+use crate::common::{DOWNLOAD, MIDSPAN, alone, error_text, one_proxy, path_file};
 
-/// A path on which 300 KB take at least 0.24 s.
-const PATH: &str = r#"
-[[host]]
-name = "client"
-[[proxy]]
-name = "gateway"
-[[host]]
-name = "server"
-[[link]]
-name = "access"
-between = ["client", "gateway"]
-rate = "10 Mbit/s"
-delay = "5 ms"
-[[link]]
-name = "core"
-between = ["gateway", "server"]
-delay = "5 ms"
-[[flow]]
-name = "300 KB"
-from = "client"
-to = "server"
-workload = "download"
-size = "300 KB"
-"#;
-
-/// Runs `midspan lab shell` over [`PATH`].
+/// Runs `midspan lab shell` over a path on which 300 KB take at least 0.24 s.
 fn shell(arguments: &[&str]) -> Output {
     let folder = tempfile::tempdir().unwrap();
-    let file = path_file(folder.path(), PATH);
+    let file = path_file(folder.path(), &one_proxy(DOWNLOAD));
     let mut command = Command::new(MIDSPAN);
     command.args(["lab", "shell"]).arg(file).args(arguments);
     command.stdin(Stdio::null()).output().unwrap()
-}
-
-/// The text on standard error, with its words on one line: long errors are wrapped.
-fn told(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    let words = text.split_whitespace().filter(|word| *word != "│");
-    words.collect::<Vec<_>>().join(" ")
 }
 
 fn printed(output: &Output) -> String {
@@ -112,9 +80,9 @@ fn the_host_can_be_chosen_and_has_only_its_own_network() {
     // The only interface of a link is that of the server's end of the second link.
     assert_eq!(printed(&output), "server none\nlink1", "{output:?}");
     let output = shell(&["--host", "gateway", "--", "true"]);
-    let told = told(&output);
+    let errors = error_text(&output);
     assert_eq!(output.status.code(), Some(1));
-    assert!(told.contains("its hosts are client, server"), "{told}");
+    assert!(errors.contains("its hosts are client, server"), "{errors}");
     let output = shell(&["--", "no-such-program"]);
     assert_eq!(output.status.code(), Some(127), "{output:?}");
 }
@@ -137,7 +105,7 @@ fn nothing_runs_on_in_the_background() {
 fn everything_ends_with_a_killed_midspan() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let file = path_file(folder.path(), PATH);
+    let file = path_file(folder.path(), &one_proxy(DOWNLOAD));
     let mark = unique(2);
     let mut midspan = Command::new(MIDSPAN)
         .args(["lab", "shell"])
@@ -180,7 +148,7 @@ fn everything_ends_with_a_killed_midspan() {
 fn a_request_to_end_ends_the_command() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let file = path_file(folder.path(), PATH);
+    let file = path_file(folder.path(), &one_proxy(DOWNLOAD));
     let mark = unique(3);
     let mut midspan = Command::new(MIDSPAN)
         .args(["lab", "shell"])

@@ -4,42 +4,13 @@
 
 use std::process::Command;
 
-use crate::common::{MIDSPAN, alone, midspan, path_file, records, value};
+use crate::common::{DOWNLOAD, MIDSPAN, alone, midspan, path_file, records, two_proxies, value};
 
-/// Two proxies in a row; the round-trip time of the whole path is 110 ms. Each leg has data for long
-/// enough that even a slow machine reads its socket several times.
-const PATH: &str = r#"
-[[host]]
-name = "client"
-[[proxy]]
-name = "near"
-[[proxy]]
-name = "far"
-client_leg = { congestion_control = "bbr", initial_window = 30 }
-[[host]]
-name = "server"
-[[link]]
-name = "access"
-between = ["client", "near"]
-rate = "10 Mbit/s"
-delay = "5 ms"
-[[link]]
-name = "middle"
-between = ["near", "far"]
-rate = "50 Mbit/s"
-delay = "10 ms"
-loss = "0.1 %"
-[[link]]
-name = "core"
-between = ["far", "server"]
-delay = "40 ms"
-[[flow]]
-name = "300 KB"
-from = "client"
-to = "server"
-workload = "download"
-size = "300 KB"
-"#;
+/// The round-trip time of the whole path is 110 ms. Each leg has data for long enough that even a slow
+/// machine reads its socket several times.
+fn path() -> String {
+    two_proxies("ipv4", "40 ms", DOWNLOAD)
+}
 
 /// The lines of a table behind its heading, each as its fields.
 fn lines(table: &str) -> Vec<Vec<String>> {
@@ -67,7 +38,7 @@ fn packets(capture: &[u8]) -> (usize, u64) {
 fn traces_have_the_columns_of_the_simulator_and_the_numbers_of_the_run() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();
-    let file = path_file(folder.path(), PATH);
+    let file = path_file(folder.path(), &path());
     let at = |name: &str| folder.path().join(name);
     let read = |name: &str| {
         let file = at("traces").join(name);

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use midspan_linux::scheduling;
-use rustix::thread::CpuSet;
+use midspan_linux::{processors, scheduling};
 
 /// While this lives, the processors do not halt.
 #[derive(Debug, Default)]
@@ -26,17 +25,12 @@ impl Awake {
     #[must_use]
     pub fn begin() -> Self {
         let mut this = Self::default();
-        let allowed = rustix::thread::sched_getaffinity(None).unwrap_or_else(|_| CpuSet::new());
-        for processor in (0..CpuSet::MAX_CPU).filter(|processor| allowed.is_set(*processor)) {
+        for processor in processors::allowed() {
             let ends = Arc::clone(&this.ends);
             let thread = std::thread::Builder::new().name(format!("awake {processor}"));
             let thread = thread.spawn(move || {
-                let mut only = CpuSet::new();
-                only.set(processor);
                 // If the thread cannot get the lowest priority, it would delay others, so it ends.
-                if scheduling::run_last().is_err()
-                    || rustix::thread::sched_setaffinity(None, &only).is_err()
-                {
+                if scheduling::run_last().is_err() || processors::run_only_on(processor).is_err() {
                     return;
                 }
                 while !ends.load(Ordering::Relaxed) {

@@ -22,6 +22,7 @@ pub mod packet_queue;
 pub mod packet_socket;
 pub mod process;
 pub mod process_use;
+pub mod processors;
 pub mod raw_packet;
 mod route_socket;
 pub mod route_watch;

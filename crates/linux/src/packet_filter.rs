@@ -3,7 +3,7 @@
 //! packets cost little, and the choice of one of several listening sockets.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use socket2::SockFilter;
 
@@ -139,6 +139,49 @@ pub fn choose_listening_socket(socket: impl AsFd) -> io::Result<()> {
         op(SUBTRACT, 0, 0, 1),
         op(RETURN_RESULT, 0, 0, 0),
     ];
+    choose_by(socket.as_fd(), &program)
+}
+
+/// Loads the number of the processor that handles the packet (`SKF_AD_OFF + SKF_AD_CPU`).
+const PROCESSOR: u32 = 0xffff_f000 + 36;
+const LOAD_WORD: u16 = 0x20;
+
+/// Most processors of [`choose_socket_of_processor`]: a program has at most 4,096 instructions.
+pub const MOST_PROCESSORS: usize = 1_024;
+
+/// Lets the processor that handles a SYN choose which one of the listening sockets with the same address and
+/// `SO_REUSEPORT` accepts it: that of the same place in `processors`. The sockets are numbered in the order
+/// in which they began to listen; it suffices to call this function for one of them. If the processor is not
+/// among `processors`, the kernel chooses a socket, as without this function.
+///
+/// Unlike `SO_INCOMING_CPU`, this works on kernels before 6.2, too.
+///
+/// # Errors
+/// Those of `setsockopt(2)`, `SO_ATTACH_REUSEPORT_CBPF`; more than [`MOST_PROCESSORS`].
+pub fn choose_socket_of_processor(socket: impl AsFd, processors: &[usize]) -> io::Result<()> {
+    if processors.len() > MOST_PROCESSORS {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    choose_by(socket.as_fd(), &socket_of_processor(processors))
+}
+
+fn socket_of_processor(processors: &[usize]) -> Vec<SockFilter> {
+    let op = SockFilter::new;
+    let mut program = vec![op(LOAD_WORD, 0, 0, PROCESSOR)];
+    for (index, processor) in processors.iter().enumerate() {
+        let Ok(processor) = u32::try_from(*processor) else {
+            continue;
+        };
+        program.push(op(JUMP_EQUAL, 0, 1, processor));
+        program.push(op(RETURN, 0, 0, index as u32));
+    }
+    // More than any index.
+    program.push(op(RETURN, 0, 0, u32::MAX));
+    program
+}
+
+/// Sets the program by which the kernel chooses among sockets with `SO_REUSEPORT`.
+fn choose_by(socket: BorrowedFd<'_>, program: &[SockFilter]) -> io::Result<()> {
     // `struct sock_fprog`
     let filter = libc::sock_fprog {
         len: program.len() as u16,
@@ -148,7 +191,7 @@ pub fn choose_listening_socket(socket: impl AsFd) -> io::Result<()> {
     // `SockFilter` has the layout of `struct sock_filter`. Both live until the call returns.
     let result = unsafe {
         libc::setsockopt(
-            socket.as_fd().as_raw_fd(),
+            socket.as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_ATTACH_REUSEPORT_CBPF,
             std::ptr::from_ref(&filter).cast(),
@@ -200,6 +243,36 @@ mod tests {
                 accepted += sockets.iter().filter(has_one).count();
             }
         }
+    }
+
+    #[test]
+    fn the_processor_of_a_connection_chooses_its_socket() {
+        let own = *crate::processors::allowed().last().unwrap();
+        let other = own + 1;
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            // The client's processor handles a SYN over the loopback interface.
+            for (processors, chosen) in [([other, own], 1), ([own, other], 0)] {
+                let (first, at) = listening(address.parse().unwrap());
+                choose_socket_of_processor(&first, &processors).unwrap();
+                let sockets = [first, listening(at).0];
+                std::thread::spawn(move || {
+                    crate::processors::run_only_on(own).unwrap();
+                    (0..8).for_each(|_| drop(TcpStream::connect(at).unwrap()));
+                })
+                .join()
+                .unwrap();
+                let waiting = |socket: &OwnedFd| {
+                    std::iter::repeat_with(|| rustix::net::accept(socket))
+                        .take_while(Result::is_ok)
+                        .count()
+                };
+                assert_eq!(waiting(&sockets[1 - chosen]), 0);
+                assert_eq!(waiting(&sockets[chosen]), 8);
+            }
+        }
+        let many = vec![0; MOST_PROCESSORS + 1];
+        let (socket, _) = listening("127.0.0.1:0".parse().unwrap());
+        assert!(choose_socket_of_processor(&socket, &many).is_err());
     }
 
     #[test]

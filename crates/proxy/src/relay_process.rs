@@ -429,6 +429,7 @@ fn relay_settings(
         offered,
         sampling_interval: is_observed.then_some(SAMPLING_INTERVAL),
         threads: settings.threads,
+        pin_threads: settings.pin_threads,
         pipe_size: settings.pipe_size,
         pipe_memory: settings.pipe_memory,
         reset_timeout: settings.reset_timeout,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
 use std::thread::JoinHandle;
 
+use midspan_linux::processors;
 use midspan_policy::{Request, SamplingPace};
 use midspan_units::TimeSpan;
 
@@ -24,6 +25,8 @@ use super::thread::{RelayThread, ThreadParts, Update};
 pub struct ThreadSettings {
     /// Number of threads.
     pub threads: usize,
+    /// Whether each runs on one processor only.
+    pub are_pinned: bool,
     /// Pipes of each thread, and their size.
     pub pipes: (usize, usize),
     /// How often live sessions are read.
@@ -36,6 +39,7 @@ impl From<&Settings> for ThreadSettings {
     fn from(settings: &Settings) -> Self {
         Self {
             threads: settings.threads,
+            are_pinned: settings.pin_threads,
             pipes: (settings.pipes_per_thread(), settings.real_pipe_size()),
             sampling_interval: settings.sampling_interval,
             reset_timeout: settings.reset_timeout,
@@ -108,9 +112,19 @@ impl Relay {
         let (counters, poll) = (thread.counters(), thread.poll());
         counters.threads_running.set(1);
         let running = Running(Arc::clone(&counters), Arc::clone(&register));
+        let processor = (settings.are_pinned)
+            .then(|| processor_of(number))
+            .flatten();
         let handle = std::thread::Builder::new()
             .name(format!("relay {number}"))
             .spawn(move || {
+                if let Some(processor) = processor
+                    && let Err(error) = processors::run_only_on(processor)
+                {
+                    tracing::warn!(
+                        "relay thread {number} is not pinned to processor {processor}: {error}"
+                    );
+                }
                 if let Err(error) = thread.run() {
                     tracing::error!("relay thread {number} ends, its sessions are reset: {error}");
                 } else if running.is_replaced() {
@@ -211,6 +225,13 @@ fn end_aside(seized: Seized) {
     if started.is_err() {
         end(&seized);
     }
+}
+
+/// The processor of a pinned thread. The caller's own thread is not pinned.
+fn processor_of(thread: usize) -> Option<usize> {
+    let processors = processors::allowed();
+    let place = thread.checked_rem(processors.len())?;
+    processors.get(place).copied()
 }
 
 /// Counts a thread as running until this is dropped, by a panic too.

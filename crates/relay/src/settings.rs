@@ -16,6 +16,9 @@ use super::remembered::Remembered;
 pub struct Settings {
     /// Number of threads, each with a loop of its own; at least 1. Best: one per core.
     pub threads: usize,
+    /// Whether each thread runs on one processor only, the thread with the number n on the n-th one that the
+    /// process may use.
+    pub pin_threads: bool,
     /// Size of one pipe, rounded up by the kernel to a power of two of pages. Without
     /// `CAP_SYS_RESOURCE` at most `fs.pipe-max-size` (1 MiB by default). Zero: always copy.
     pub pipe_size: ByteSize,
@@ -37,11 +40,12 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// One thread per core, 64 pipes of 1 MiB, 30 s, no sampling, no limits, no BBR.
+    /// One thread per core, which may run on every core, 64 pipes of 1 MiB, 30 s, no sampling, no limits, no BBR.
     fn default() -> Self {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             threads,
+            pin_threads: false,
             pipe_size: ByteSize::from_bytes(1 << 20),
             pipe_memory: ByteSize::from_bytes(64 << 20),
             reset_timeout: TimeSpan::from_seconds(30),

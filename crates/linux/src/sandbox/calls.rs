@@ -222,6 +222,8 @@ fn common() -> Result<Rules, SandboxError> {
     // Reads the process's own limits.
     let own_limits = rule([equal(0, 0), wide(SeccompCmpOp::Eq, 2, 0)])?;
     rules.insert(libc::SYS_prlimit64, vec![own_limits]);
+    // A thread chooses its own processors only.
+    rules.insert(libc::SYS_sched_setaffinity, vec![rule([equal(0, 0)])?]);
     // abort(3).
     let own = u64::from(std::process::id());
     let abort = rule([equal(0, own), equal(2, number(libc::SIGABRT))])?;

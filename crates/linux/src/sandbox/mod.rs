@@ -308,6 +308,8 @@ mod tests {
                 "{result}"
             );
             assert_eq!(raw(libc::SYS_prlimit64, [0, 7, 0, 0, 0, 0]), 0);
+            // The thread's own processors, none of which is given.
+            assert_eq!(raw(libc::SYS_sched_setaffinity, [0; 6]), -libc::EINVAL);
             let mut kinds = Vec::new();
             while let Some(call) = next_refused_call() {
                 kinds.push(call.number);

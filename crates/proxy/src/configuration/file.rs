@@ -60,6 +60,7 @@ pub(super) struct File {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RelayTable {
     threads: Option<Spanned<usize>>,
+    pin_threads: bool,
     pipe_size: Option<Spanned<ByteSize>>,
     pipe_memory: Option<Spanned<ByteSize>>,
     drain_timeout: Option<Spanned<TimeSpan>>,
@@ -254,6 +255,7 @@ impl RelayTable {
         }
         Ok(RelaySettings {
             threads,
+            pin_threads: self.pin_threads,
             pipe_size,
             pipe_memory,
             drain_timeout: within(

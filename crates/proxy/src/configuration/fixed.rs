@@ -27,6 +27,7 @@ impl Configuration {
         keep! {
             self, running,
             "relay.threads" => relay.threads,
+            "relay.pin_threads" => relay.pin_threads,
             "relay.pipe_size" => relay.pipe_size,
             "relay.pipe_memory" => relay.pipe_memory,
             "relay.reset_timeout" => relay.reset_timeout,

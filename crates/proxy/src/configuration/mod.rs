@@ -69,6 +69,9 @@ pub struct Configuration {
 pub struct RelaySettings {
     /// Number of relay threads, 1 to [`THREAD_LIMIT`].
     pub threads: usize,
+    /// Whether each relay thread runs on one processor only, and accepts the connections whose SYNs this
+    /// processor handles.
+    pub pin_threads: bool,
     /// Size of a pipe through which data is spliced.
     pub pipe_size: ByteSize,
     /// Most memory in pipes, all threads together.

@@ -4,14 +4,14 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
-use midspan_linux::{packet_filter, tcp};
+use midspan_linux::{packet_filter, processors, tcp};
 use midspan_relay as relay;
 use midspan_relay::leg_options::LegError;
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::configuration::{Explicit, Forward, Listener, Mode};
+use crate::configuration::{Explicit, Forward, Listener, Mode, RelaySettings};
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
 const BACKLOG: i32 = 65_536;
@@ -53,6 +53,50 @@ pub(super) struct Open {
     pub address: SocketAddr,
     /// The initial window of its sockets, if the gate selects among several.
     pub window: Option<u32>,
+}
+
+/// The threads for which sockets are opened.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Threads {
+    /// How many there are.
+    pub count: usize,
+    /// Whether each runs on one processor only.
+    pub are_pinned: bool,
+}
+
+impl Threads {
+    /// One thread, which accepts everything.
+    pub const ONE: Self = Self {
+        count: 1,
+        are_pinned: false,
+    };
+
+    /// Number of sockets of a listener. From a shared socket, the thread that is free accepts. A transparent
+    /// listener has many sockets, and each thread has its own. Each pinned thread has its own, too.
+    const fn sockets(self, is_transparent: bool) -> usize {
+        if is_transparent || self.are_pinned {
+            self.count
+        } else {
+            self.count.div_ceil(SHARING)
+        }
+    }
+
+    /// The processor of each thread, if each has one of its own.
+    fn processors(self) -> Option<Vec<usize>> {
+        let mut processors = processors::allowed();
+        let has_enough = (1..=processors.len()).contains(&self.count);
+        processors.truncate(self.count);
+        (self.are_pinned && has_enough).then_some(processors)
+    }
+}
+
+impl From<&RelaySettings> for Threads {
+    fn from(settings: &RelaySettings) -> Self {
+        Self {
+            count: settings.threads,
+            are_pinned: settings.pin_threads,
+        }
+    }
 }
 
 /// Threads that share one listening socket at most. If too many do, they wait for each other when they
@@ -112,17 +156,11 @@ pub(super) fn try_forward(listener: &Listener) -> Result<(), ListenError> {
 pub(super) fn open(
     listener: &Listener,
     (window, mark): (Option<u32>, Option<u32>),
-    threads: usize,
+    threads: Threads,
     present: &[Open],
 ) -> Result<Vec<OpenedSockets>, ListenError> {
     check_sources(listener)?;
     let is_transparent = listener.transparent().is_some();
-    // From a shared socket, the thread that is free accepts. A transparent listener has many sockets,
-    // and each thread has its own.
-    let count = match is_transparent {
-        true => threads,
-        false => threads.div_ceil(SHARING),
-    };
     let open = |address: SocketAddr| {
         let found = present.iter().find(|open| match is_transparent {
             true => {
@@ -156,7 +194,7 @@ pub(super) fn open(
         {
             place.refuse_if_in_use()?;
         }
-        place.open(mark, count)
+        place.open(mark, threads)
     };
     wanted(listener).into_iter().map(open).collect()
 }
@@ -204,7 +242,8 @@ impl Place<'_> {
         probe.listen(1).map_err(self.failed())
     }
 
-    fn open(mut self, mark: Option<u32>, count: usize) -> Result<OpenedSockets, ListenError> {
+    fn open(mut self, mark: Option<u32>, threads: Threads) -> Result<OpenedSockets, ListenError> {
+        let count = threads.sockets(self.is_transparent);
         let mut sockets: Vec<OwnedFd> = Vec::with_capacity(count);
         for _ in 0..count {
             let socket = self.open_one(mark)?;
@@ -213,11 +252,8 @@ impl Place<'_> {
             self.address = address.as_socket().unwrap_or(self.address);
             sockets.push(socket.into());
         }
-        if self.is_transparent
-            && let [first, _, ..] = &sockets[..]
-            && let Err(error) = packet_filter::choose_listening_socket(first)
-        {
-            warn!("the kernel chooses the threads of transparent listeners' sessions: {error}");
+        if let [first, _, ..] = &sockets[..] {
+            self.let_choose(first, threads);
         }
         let open = Open {
             name: self.listener.relay.name.clone(),
@@ -226,6 +262,19 @@ impl Place<'_> {
             window: self.window,
         };
         Ok((open, sockets))
+    }
+
+    /// Decides which one of several sockets accepts a connection, given the first of them.
+    fn let_choose(&self, first: &OwnedFd, threads: Threads) {
+        if self.is_transparent {
+            if let Err(error) = packet_filter::choose_listening_socket(first) {
+                warn!("the kernel chooses the threads of transparent listeners' sessions: {error}");
+            }
+        } else if let Some(processors) = threads.processors()
+            && let Err(error) = packet_filter::choose_socket_of_processor(first, &processors)
+        {
+            warn!("connections are not accepted by the thread of their processor: {error}");
+        }
     }
 
     fn open_one(&self, mark: Option<u32>) -> Result<Socket, ListenError> {
@@ -303,7 +352,7 @@ mod tests {
             "[[listener]]\nname = \"test\"\nlisten = \"{address}\"\nto = \"127.0.0.1:1\"\n"
         );
         let configuration = Configuration::read(&Source::new("file", text)).unwrap();
-        let opened = open(&configuration.listeners[0], (None, None), 1, &[]).unwrap();
+        let opened = open(&configuration.listeners[0], (None, None), Threads::ONE, &[]).unwrap();
         let client = TcpStream::connect(address).unwrap();
         let socket = &opened[0].1[0];
         let accepted = loop {

@@ -62,7 +62,7 @@ use guard::Guard;
 use interception::Marking;
 pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
-use listening::Open;
+use listening::{Open, Threads};
 use measured::Measured;
 use memory::MemoryWatch;
 use own_addresses::MachineWatch;
@@ -316,7 +316,7 @@ fn listen(
     let mut all = Vec::new();
     let mut relay = Vec::new();
     for listener in &configuration.listeners {
-        let threads = configuration.relay.threads;
+        let threads = Threads::from(&configuration.relay);
         for leg in marking.client_legs(listener) {
             let opened = listening::open(listener, leg, threads, &[]).map_err(|error| {
                 midspan_document::Error::from(configuration.listen_error(listener, error))

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 use super::firewall::Firewall;
 use super::guard::Guard;
 use super::interception::{self, Marking};
-use super::listening::{self, Open};
+use super::listening::{self, Open, Threads};
 use super::relay_process::Listeners;
 use super::slots::Slots;
 use super::supervision::Supervisor;
@@ -177,7 +177,7 @@ impl Supervisor {
         for listener in &new.listeners {
             let mut opened = Vec::new();
             for leg in marking.client_legs(listener) {
-                let of_leg = listening::open(listener, leg, new.relay.threads, &self.open)
+                let of_leg = listening::open(listener, leg, Threads::from(&new.relay), &self.open)
                     .map_err(|error| {
                         midspan_document::Error::from(new.listen_error(listener, error))
                     })?;

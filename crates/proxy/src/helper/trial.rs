@@ -7,7 +7,7 @@ use midspan_gateway::interception::{Interception, InterceptionError, Selection};
 use midspan_linux::own_addresses::OwnAddresses;
 
 use super::interception::{Marking, slot_limit};
-use super::listening::{self, ListenError, Open};
+use super::listening::{self, ListenError, Open, Threads};
 use super::slots::Slots;
 use crate::Error;
 use crate::configuration::{Configuration, Listener};
@@ -57,10 +57,10 @@ pub(crate) fn try_firewall(
     }
     let mut listening = Vec::new();
     for (listener, _) in configuration.transparent() {
-        let opened =
-            listening::open(listener, (None, Some(marks.client_leg)), 1, &[]).map_err(|error| {
-                midspan_document::Error::from(configuration.listen_error(listener, error))
-            })?;
+        let opened = listening::open(listener, (None, Some(marks.client_leg)), Threads::ONE, &[])
+            .map_err(|error| {
+            midspan_document::Error::from(configuration.listen_error(listener, error))
+        })?;
         listening.extend(opened);
     }
     let open: Vec<Open> = listening.iter().map(|(open, _)| open.clone()).collect();

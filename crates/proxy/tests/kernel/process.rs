@@ -10,12 +10,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use midspan_gateway::leftovers;
-use midspan_linux::capability;
 use midspan_linux::namespace::Privilege;
 use midspan_linux::netlink::Netlink;
+use midspan_linux::{capability, processors};
 use midspan_testbed::kernel_tests::{Command, privilege};
 use midspan_testbed::program::Launch;
-use midspan_testbed::testing::{Midspan, bounded, is_refused, wait_until};
+use midspan_testbed::testing::{Midspan, assert_no_refused_call, bounded, is_refused, wait_until};
 use midspan_testbed::{KernelTests, kernel_test, skip};
 use rustix::process::{Pid, Signal, kill_process};
 use seccompiler::{
@@ -149,6 +149,58 @@ fn an_idle_proxy_ends() {
     proxy.signal(Signal::TERM);
     assert!(proxy.wait().success(), "{}", proxy.log());
     assert!(refuses_connections());
+}
+
+/// The processors of the relay's threads, as the kernel lists them, in the order of the threads.
+fn processors_of_relay_threads(proxy: &Midspan) -> Vec<String> {
+    let tasks = format!("/proc/{}/task", proxy.relay().as_raw_nonzero());
+    let mut found = BTreeMap::new();
+    for task in fs::read_dir(tasks).unwrap().flatten() {
+        let name = fs::read_to_string(task.path().join("comm")).unwrap();
+        let status = fs::read_to_string(task.path().join("status")).unwrap();
+        let prefix = "Cpus_allowed_list:";
+        let list = status.lines().find_map(|line| line.strip_prefix(prefix));
+        if let Some(number) = name.trim().strip_prefix("relay ") {
+            found.insert(number.to_owned(), list.unwrap().trim().to_owned());
+        }
+    }
+    found.into_values().collect()
+}
+
+#[kernel_test]
+fn pinned_threads_run_on_one_processor_each() {
+    let allowed = processors::allowed();
+    let of_thread = |thread: usize| allowed[thread % allowed.len()].to_string();
+    let mut proxy = Midspan::here(&configuration("pin_threads = true"));
+    wait_until("the threads are pinned", || {
+        processors_of_relay_threads(&proxy) == [of_thread(0), of_thread(1)]
+    });
+    // Connections from every processor are accepted.
+    for processor in allowed.clone() {
+        let inside = std::thread::spawn(move || {
+            processors::run_only_on(processor).unwrap();
+            Session::open().close();
+        });
+        inside.join().unwrap();
+    }
+    proxy.signal(Signal::TERM);
+    assert!(proxy.wait().success(), "{}", proxy.log());
+    assert_no_refused_call(&proxy.log());
+}
+
+#[kernel_test]
+fn threads_run_everywhere_by_default() {
+    let allowed = processors::allowed();
+    if allowed.len() < 2 {
+        skip("there is one processor");
+    }
+    let proxy = Midspan::here(&configuration(""));
+    wait_until("the threads run", || {
+        processors_of_relay_threads(&proxy).len() == 2
+    });
+    let lists = processors_of_relay_threads(&proxy);
+    assert_eq!(lists[0], lists[1]);
+    assert_ne!(lists[0], allowed[0].to_string());
 }
 
 #[kernel_test]

@@ -60,6 +60,7 @@ fn every_key_is_read() {
         r#"
 [relay]
 threads = 3
+pin_threads = true
 pipe_size = "64 KiB"
 pipe_memory = "1 MiB"
 drain_timeout = "1.5 s"
@@ -91,6 +92,7 @@ user_timeout = "30 s"
     )
     .unwrap();
     assert_eq!(configuration.relay.threads, 3);
+    assert!(configuration.relay.pin_threads);
     assert_eq!(configuration.relay.drain_timeout.to_string(), "1.5 s");
     assert_eq!(configuration.log.format, LogFormat::Json);
     assert_eq!(configuration.marks.marks.mask(), 0xf0);

@@ -105,6 +105,9 @@ impl RelayThread {
         self.negotiations.abandon();
         // Events that had been read are lost. Listening sockets report theirs again, sources do not.
         self.has_lost_events = true;
+        for source in self.sources.iter_mut().flatten() {
+            source.recover();
+        }
         tracing::error!(
             "a fault of Midspan (the panic above): the {lost} sessions of relay thread {} have been reset, and \
              the thread continues; please report it (midspan bugreport)",

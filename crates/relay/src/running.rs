@@ -13,7 +13,7 @@ use super::observation::Mailbox;
 use super::opening::Acceptor;
 use super::pipes::Pipes;
 use super::poll::Poll;
-use super::register::{Register, Seized};
+use super::register::{InHand, Register, Seized};
 use super::sessions::Observation;
 use super::settings::{Error, Settings};
 use super::statistics::Counters;
@@ -154,8 +154,10 @@ impl Relay {
         let seized = (stuck.register.seize()).ok_or(Error::NotReplaceable { thread: number })?;
         // Before the new thread accepts connections, which need places.
         seized.give_back();
-        if let Some(request) = seized.in_hand.or(of_source) {
-            self.shared.suspects.note(self.clock.now(), &request);
+        let in_hand = seized.in_hand.or(of_source.map(InHand::usual));
+        if let Some(InHand { request, is_plain }) = in_hand {
+            let now = self.clock.now();
+            self.shared.suspects.note(now, &request, is_plain);
         }
         self.shared.registry.end_thread(number);
         self.loads.set(number, 0);

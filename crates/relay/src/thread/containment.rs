@@ -14,6 +14,7 @@ use rustix::event::epoll::Event;
 use super::RelayThread;
 use crate::eviction::Eviction;
 use crate::kick::Kicks;
+use crate::register::InHand;
 
 /// With more panics in this time, the thread ends: a fault that recurs so often lies not in single
 /// sessions.
@@ -89,8 +90,10 @@ impl RelayThread {
         let source = self.source_in_hand.take();
         let source = source.and_then(|index| self.sources.get(index)?.as_ref());
         let of_source = source.and_then(|source| source.in_hand());
-        if let Some(request) = self.register.take_in_hand().or(of_source) {
-            self.suspects.note(self.clockwork.now(), &request);
+        let in_hand = self.register.take_in_hand();
+        if let Some(InHand { request, is_plain }) = in_hand.or(of_source.map(InHand::usual)) {
+            let now = self.clockwork.now();
+            self.suspects.note(now, &request, is_plain);
         }
     }
 

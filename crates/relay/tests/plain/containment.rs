@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
@@ -86,13 +86,18 @@ fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
     (bench, at_next_sample)
 }
 
-/// A client for which the policy panics connects, and is reset.
-fn plant(bench: &Bench, client: Ipv4Addr) {
+/// Connects from this address.
+fn connect_from(bench: &Bench, client: Ipv4Addr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let own = SocketAddr::from((client, 0));
     socket.bind(&own.into()).unwrap();
     socket.connect(&bench.address.into()).unwrap();
-    let mut client = bounded(TcpStream::from(socket));
+    bounded(TcpStream::from(socket))
+}
+
+/// A client for which the policy panics connects, and is reset.
+fn plant(bench: &Bench, client: Ipv4Addr) {
+    let mut client = connect_from(bench, client);
     assert!(client.read(&mut [0]).map_or(true, |count| count == 0));
 }
 
@@ -122,23 +127,53 @@ fn the_thread_serves_new_connections() {
     assert_eq!((memory.used, memory.reserved), (0, 0), "{memory:?}");
 }
 
+/// All clients behind one address may be meant, so they are served.
 #[test]
-fn the_same_client_is_not_split_for_the_same_server_again() {
+fn the_same_client_is_relayed_without_mechanisms_to_the_same_server() {
     let (bench, at_next_sample) = fatal_bench(1);
     plant(&bench, FATAL);
     for _ in 0..3 {
-        plant(&bench, FATAL);
+        let (mut client, mut server) = (connect_from(&bench, FATAL), bench.accept());
+        assert!(carries(&mut client, &mut server));
     }
     let now = bench.statistics();
-    assert_eq!((now.panics, now.refused_suspects), (1, 3));
+    assert_eq!((now.panics, now.sessions_plain), (1, 3));
     // The session whose sample panics is suspected too.
     let (mut client, mut server) = bench.pair();
     at_next_sample.store(true, Ordering::Relaxed);
     let _ = carries(&mut client, &mut server);
     bench.wait_for("a panic", |now| now.panics == 2);
-    let mut again = bounded(TcpStream::connect(bench.address).unwrap());
-    assert!(again.read(&mut [0]).map_or(true, |count| count == 0));
-    bench.wait_for("a refusal", |now| now.refused_suspects == 4);
+    // A plain session gets no sample, and leaves nothing when it ends.
+    at_next_sample.store(true, Ordering::Relaxed);
+    let samples = bench.statistics().samples;
+    let (mut client, mut server) = bench.pair();
+    for _ in 0..5 {
+        assert!(carries(&mut client, &mut server));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop((client, server));
+    bench.wait_for("ended", |now| now.sessions_active == 0);
+    let now = bench.statistics();
+    assert_eq!((now.panics, now.sessions_plain), (2, 4));
+    assert_eq!((now.samples, now.refused_suspects), (samples, 0));
+}
+
+#[test]
+fn a_client_is_refused_when_a_plain_session_has_failed_too() {
+    let (bench, _) = fatal_bench(1);
+    let server = bench.server.local_addr().unwrap();
+    let suspect = Request {
+        client: (FATAL, 1).into(),
+        server,
+    };
+    let (_, clock) = bench.relay.learned();
+    bench.relay.suspects().note(clock.now(), &suspect, true);
+    plant(&bench, FATAL);
+    bench.wait_for("a refusal", |now| now.refused_suspects == 1);
+    assert_eq!(bench.statistics().panics, 0);
+    // Other clients of the listener are served.
+    let (mut client, mut server) = bench.pair();
+    assert!(carries(&mut client, &mut server));
 }
 
 #[test]
@@ -229,13 +264,16 @@ fn request(bench: &Bench, port: u16) -> Option<u8> {
 #[test]
 fn a_negotiation_is_suspected_by_its_server() {
     let bench = socks5_bench();
-    assert_eq!(request(&bench, FATAL_PORT), None);
-    bench.wait_for("a panic", |now| now.panics == 1);
+    // The first fault, and the one of a plain connection.
+    for panics in 1..=2 {
+        assert_eq!(request(&bench, FATAL_PORT), None);
+        bench.wait_for("a panic", |now| now.panics == panics);
+    }
     for _ in 0..3 {
         // Not allowed by the rules.
         assert_eq!(request(&bench, FATAL_PORT), Some(2));
     }
-    assert_eq!(bench.statistics().panics, 1);
+    assert_eq!(bench.statistics().panics, 2);
     // Other servers are served.
     let port = bench.server.local_addr().unwrap().port();
     assert_eq!(request(&bench, port), Some(0));
@@ -251,7 +289,14 @@ fn a_negotiation_without_a_server_is_suspected_by_its_listener() {
         server: bench.address,
     };
     let (_, clock) = bench.relay.learned();
-    bench.relay.suspects().note(clock.now(), &suspect);
+    let note = |is_plain| {
+        let suspects = bench.relay.suspects();
+        suspects.note(clock.now(), &suspect, is_plain);
+    };
+    // A negotiation has no plain form. The next one that fails counts as one.
+    note(false);
+    assert_eq!(request(&bench, port), Some(0));
+    note(true);
     assert_eq!(request(&bench, port), None);
     bench.wait_for("a refusal", |now| now.refused_suspects == 1);
 }

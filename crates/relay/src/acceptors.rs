@@ -148,7 +148,7 @@ impl Acceptors {
             let Some(sharing) = &acceptor.sharing else {
                 continue;
             };
-            let is_left = !loads.accepts(thread, sharing);
+            let is_left = !loads.accepts(thread, sharing, now);
             let was_left = std::mem::replace(&mut acceptor.is_left_to_others, is_left);
             if is_left == was_left || acceptor.paused_until.is_some() {
                 continue;

@@ -161,6 +161,7 @@ impl Relay {
         }
         self.shared.registry.end_thread(number);
         self.loads.set(number, 0);
+        self.loads.note_turn(number, None);
         let mut acceptors = Vec::new();
         for of in sockets {
             // If the thread continues, its epoll does not report connections of its successor.

@@ -9,11 +9,12 @@
 //! A socket is shared with the register, so its descriptor cannot become another file while the owner of the
 //! relay uses it. The register itself keeps no socket open.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use midspan_policy::Request;
+use midspan_policy::{Request, SessionId};
 
 use super::limits::{Limits, MemoryAside, Spare, TakenPlace};
 use super::system;
@@ -79,6 +80,8 @@ pub struct Entry {
     pub request: Option<Request>,
     /// As in [`InHand`].
     pub is_plain: bool,
+    /// The number of the session; 0 for a negotiation.
+    pub session: u64,
     /// The socket towards the client.
     pub client: Weak<OwnedFd>,
     /// The sockets towards the server. A negotiation may have several.
@@ -325,6 +328,15 @@ impl Seized {
         }
     }
 
+    /// The clients and the numbers of the sessions.
+    pub fn sessions(&self) -> Vec<(IpAddr, SessionId)> {
+        let sessions = self.entries.iter().filter(|entry| entry.session != 0);
+        let client = |entry: &Entry| Some(entry.request?.client.ip());
+        sessions
+            .filter_map(|entry| Some((client(entry)?, SessionId(entry.session))))
+            .collect()
+    }
+
     /// Resets the connections, and gives back what they have occupied.
     pub fn end(self) {
         self.give_back();
@@ -379,8 +391,14 @@ mod tests {
             ..entry(1)
         });
         registration.add_server(&server);
+        let session = register.add(Entry {
+            session: 7,
+            ..entry(2)
+        });
         let seized = register.seize().unwrap();
-        assert_eq!(seized.count(), 1);
+        assert_eq!(seized.count(), 2);
+        let client = IpAddr::from(Ipv4Addr::LOCALHOST);
+        assert_eq!(seized.sessions(), [(client, SessionId(7))]);
         assert!(register.is_seized() && register.seize().is_none());
         seized.end();
         for peer in [&mut client_peer, &mut server_peer] {
@@ -389,7 +407,7 @@ mod tests {
         }
         // The owner continues later, with sockets that are still its own.
         assert!(system::receive(std::os::fd::AsFd::as_fd(&client), &mut [0]).is_err());
-        drop((client, server, registration));
+        drop((client, server, registration, session));
         assert_eq!(register.len(), 0);
     }
 

@@ -1,13 +1,14 @@
 //! The threads of a running relay: they are started, and replaced if they are stuck.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use midspan_policy::{Request, SamplingPace};
+use midspan_policy::{Request, SamplingPace, forget_running};
 use midspan_units::TimeSpan;
 
 use super::Relay;
+use super::knowledge::SharedKnowledge;
 use super::known_listeners::ListenerOfThread;
 use super::observation::Mailbox;
 use super::opening::Acceptor;
@@ -179,7 +180,7 @@ impl Relay {
             drop(std::mem::replace(place, thread));
         }
         let count = seized.count();
-        end_aside(seized);
+        end_aside(seized, self.shared.knowledge.clone());
         Ok(count)
     }
 
@@ -197,22 +198,28 @@ impl Relay {
     }
 }
 
-/// Ends the connections of a stuck thread. With many of them, this takes longer than the owner of the relay may
-/// take for one of its own turns.
-fn end_aside(seized: Seized) {
-    let seized = Arc::new(std::sync::Mutex::new(Some(seized)));
-    let end = |seized: &std::sync::Mutex<Option<Seized>>| {
-        let seized = seized.lock().map(|mut seized| seized.take());
-        if let Ok(Some(seized)) = seized {
+/// Ends the connections of a stuck thread, of which the knowledge of running sessions keeps nothing. With many of
+/// them, this takes longer than the owner of the relay may take for one of its own turns.
+fn end_aside(seized: Seized, knowledge: SharedKnowledge) {
+    type Ended = Mutex<Option<(Seized, SharedKnowledge)>>;
+    let end = |ended: &Ended| {
+        let ended = ended.lock().map(|mut ended| ended.take());
+        if let Ok(Some((seized, mut knowledge))) = ended {
+            let sessions = seized.sessions();
             seized.end();
+            // At last, because the stuck thread may have locked a part of the knowledge.
+            for (client, session) in sessions {
+                forget_running(&mut knowledge, client, session);
+            }
         }
     };
-    let aside = Arc::clone(&seized);
+    let ended: Arc<Ended> = Arc::new(Mutex::new(Some((seized, knowledge))));
+    let aside = Arc::clone(&ended);
     let started = std::thread::Builder::new()
         .name("resets".to_owned())
         .spawn(move || end(&aside));
     if started.is_err() {
-        end(&seized);
+        end(&ended);
     }
 }
 

@@ -312,6 +312,7 @@ impl Session {
         self.registration = Some(register.add(Entry {
             request: Some(self.record.request()),
             is_plain,
+            session: self.record.id,
             client: Arc::downgrade(client),
             servers: vec![Arc::downgrade(server)],
             place: self.seat.as_ref().map(Seat::place).unwrap_or_default(),

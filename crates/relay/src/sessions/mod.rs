@@ -7,7 +7,7 @@ mod plain;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use midspan_policy::{Leg, SamplingPace};
+use midspan_policy::{Leg, SamplingPace, SessionId, forget_running};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -476,6 +476,18 @@ impl Sessions {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 
+    /// All sessions end without a last reading: their policies forget them, and so does the knowledge of running
+    /// sessions.
+    pub fn lose_all(&self, acceptors: &mut Acceptors) {
+        for session in self.table.iter() {
+            let (id, client) = (SessionId(session.record.id), session.record.client.ip());
+            if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
+                acceptor.policy.lose(id);
+                forget_running(&mut acceptor.knowledge, client, id);
+            }
+        }
+    }
+
     /// Resets all sessions, of which nothing else may be consistent: no log line, no report. Returns how
     /// many sessions and negotiations there were.
     pub fn abandon(&mut self) -> u64 {
@@ -490,6 +502,7 @@ impl Sessions {
         self.timers = Timers::default();
         self.unfinished.clear();
         self.destinations.clear();
+        self.overlaid.forget_all();
         self.plain = PlainSessions::default();
         self.surveys = Surveys::default();
         self.listings = Listings::default();

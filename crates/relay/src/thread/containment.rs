@@ -97,12 +97,23 @@ impl RelayThread {
         }
     }
 
+    /// The policies, which the thread keeps, forget the sessions. A policy may be the part that has failed: if
+    /// it fails again, it keeps what it has of sessions that do not exist any more.
+    fn lose_sessions(&mut self) {
+        let (sessions, acceptors) = (&self.sessions, &mut self.acceptors);
+        let lost = catch_unwind(AssertUnwindSafe(|| sessions.lose_all(acceptors)));
+        if lost.is_err() {
+            tracing::error!("a policy does not forget the sessions that have been reset");
+        }
+    }
+
     /// Resets all sessions and negotiations, and begins with none.
     fn begin_again(&mut self) {
         self.counters.panics.add(1);
         self.suspect();
         self.kicks = Kicks::default();
         self.eviction = Eviction::new(self.limits.clone(), self.control.clone());
+        self.lose_sessions();
         self.acceptors.forget_sessions();
         let lost = self.sessions.abandon();
         self.negotiations.abandon();

@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
+    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionId, SessionSample,
     SessionSettings, Start,
 };
 use midspan_relay::access::AccessRules;
@@ -26,8 +26,11 @@ const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
 const FATAL_PORT: u16 = 9;
 
 /// A policy that panics at the start of one client's session, for one port, and once at a sample.
+#[derive(Clone, Default)]
 struct Fatal {
     at_next_sample: Arc<AtomicBool>,
+    /// Sessions that it has forgotten.
+    lost: Arc<AtomicUsize>,
 }
 
 impl Policy for Fatal {
@@ -57,13 +60,17 @@ impl Policy for Fatal {
         Decision::default()
     }
 
+    fn lose(&mut self, _: SessionId) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn sampling_interval(&self) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(20))
     }
 }
 
-/// A relay with a policy that panics, and what makes it panic at the next sample.
-fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
+/// A relay with a policy that panics, and a copy of the policy, which makes it panic at the next sample.
+fn fatal_bench(threads: usize) -> (Bench, Fatal) {
     let settings = Settings {
         threads,
         ..Settings::default()
@@ -72,18 +79,14 @@ fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
     let to = server.local_addr().unwrap();
     let listener = listener(&settings, to, SessionSettings::default());
     let address = local_address(&listener);
-    let at_next_sample = Arc::new(AtomicBool::new(false));
-    let relay = Relay::start_with(&settings, vec![listener], |_| {
-        Box::new(Fatal {
-            at_next_sample: Arc::clone(&at_next_sample),
-        })
-    });
+    let policy = Fatal::default();
+    let relay = Relay::start_with(&settings, vec![listener], |_| Box::new(policy.clone()));
     let bench = Bench {
         relay: relay.unwrap(),
         address,
         server,
     };
-    (bench, at_next_sample)
+    (bench, policy)
 }
 
 /// Connects from this address.
@@ -108,7 +111,7 @@ fn carries(client: &mut TcpStream, server: &mut TcpStream) -> bool {
 
 #[test]
 fn the_thread_serves_new_connections() {
-    let (bench, _) = fatal_bench(1);
+    let (bench, policy) = fatal_bench(1);
     let (mut client, mut server) = bench.pair();
     assert!(carries(&mut client, &mut server));
     plant(&bench, FATAL);
@@ -121,6 +124,8 @@ fn the_thread_serves_new_connections() {
     let now = bench.statistics();
     assert_eq!((now.panics, now.threads_running), (1, 1));
     assert_eq!((now.sessions_active, now.sessions_reset), (1, 1));
+    // The policy has nothing of the session that has been reset.
+    assert_eq!(policy.lost.load(Ordering::Relaxed), 1);
     drop((client, server));
     bench.wait_for("all ended", |now| now.sessions_active == 0);
     let memory = bench.relay.observer().memory();
@@ -130,7 +135,7 @@ fn the_thread_serves_new_connections() {
 /// All clients behind one address may be meant, so they are served.
 #[test]
 fn the_same_client_is_relayed_without_mechanisms_to_the_same_server() {
-    let (bench, at_next_sample) = fatal_bench(1);
+    let (bench, policy) = fatal_bench(1);
     plant(&bench, FATAL);
     for _ in 0..3 {
         let (mut client, mut server) = (connect_from(&bench, FATAL), bench.accept());
@@ -140,11 +145,11 @@ fn the_same_client_is_relayed_without_mechanisms_to_the_same_server() {
     assert_eq!((now.panics, now.sessions_plain), (1, 3));
     // The session whose sample panics is suspected too.
     let (mut client, mut server) = bench.pair();
-    at_next_sample.store(true, Ordering::Relaxed);
+    policy.at_next_sample.store(true, Ordering::Relaxed);
     let _ = carries(&mut client, &mut server);
     bench.wait_for("a panic", |now| now.panics == 2);
     // A plain session gets no sample, and leaves nothing when it ends.
-    at_next_sample.store(true, Ordering::Relaxed);
+    policy.at_next_sample.store(true, Ordering::Relaxed);
     let samples = bench.statistics().samples;
     let (mut client, mut server) = bench.pair();
     for _ in 0..5 {
@@ -178,10 +183,10 @@ fn a_client_is_refused_when_a_plain_session_has_failed_too() {
 
 #[test]
 fn sessions_of_other_threads_go_on() {
-    let (bench, at_next_sample) = fatal_bench(2);
+    let (bench, policy) = fatal_bench(2);
     let mut pairs: Vec<_> = (0..32).map(|_| bench.pair()).collect();
     bench.wait_for("all are counted", |now| now.sessions_active == 32);
-    at_next_sample.store(true, Ordering::Relaxed);
+    policy.at_next_sample.store(true, Ordering::Relaxed);
     // Samples follow data. The session with the panic may be any of them.
     for (client, server) in &mut pairs {
         let _ = carries(client, server);
@@ -235,11 +240,7 @@ fn socks5_bench() -> Bench {
         listen: Some(address),
         ..Listener::new("test", negotiation.into())
     };
-    let relay = Relay::start_with(&settings, vec![open], |_| {
-        Box::new(Fatal {
-            at_next_sample: Arc::default(),
-        })
-    });
+    let relay = Relay::start_with(&settings, vec![open], |_| Box::new(Fatal::default()));
     Bench {
         relay: relay.unwrap(),
         address,

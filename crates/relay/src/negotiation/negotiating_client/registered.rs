@@ -24,6 +24,7 @@ impl NegotiatingClient {
         self.registration = Some(register.add(Entry {
             request,
             is_plain,
+            session: 0,
             client: Arc::downgrade(&self.client),
             servers: Vec::new(),
             place: self.seat.place(),

@@ -138,8 +138,8 @@ impl Leg {
 /// its two parts [`server_start`](Policy::server_start) and [`client_start`](Policy::client_start);
 /// [`ahead`](Policy::ahead) and [`narrow`](Policy::narrow) for the client's leg, where they apply;
 /// then [`sample`](Policy::sample) at each [`sampling_interval`](Policy::sampling_interval) while
-/// data flows; and [`end`](Policy::end) once, or [`lose`](Policy::lose) instead. One instance may decide about the SYN of a session,
-/// and another instance about the rest.
+/// data flows; and [`end`](Policy::end) once, or [`lose`](Policy::lose) instead. One instance may decide
+/// about the SYN of a session, and another instance about the rest.
 ///
 /// `known` has the measurements that all sessions of the proxy have left for later ones. The caller
 /// owns it, because several policies share it, and may have [divided](KnowledgeParts) it.

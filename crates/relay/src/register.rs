@@ -397,8 +397,8 @@ mod tests {
         });
         let seized = register.seize().unwrap();
         assert_eq!(seized.count(), 2);
-        let client = IpAddr::from(Ipv4Addr::LOCALHOST);
-        assert_eq!(seized.sessions(), [(client, SessionId(7))]);
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+        assert_eq!(seized.sessions(), [(address, SessionId(7))]);
         assert!(register.is_seized() && register.seize().is_none());
         seized.end();
         for peer in [&mut client_peer, &mut server_peer] {

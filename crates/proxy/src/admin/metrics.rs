@@ -302,8 +302,8 @@ metrics! {
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
     /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
     /// a connection may have caused one, or a stuck thread, also without any mechanism); overload; of listeners
-    /// that negotiate malformed, unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
-    /// address); of overlay hops looping, forged, unroutable; of transparent listeners
+    /// that negotiate malformed, unsupported, unauthenticated, silent, gone (the client closed without a
+    /// request), name (has no address); of overlay hops looping, forged, unroutable; of transparent listeners
     /// server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
         let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);

@@ -1,8 +1,8 @@
 //! What the gate's part on one thread has in hand: the connection that it is handling, and packets that are
 //! not held and have no verdict yet.
 //!
-//! If the part panics, or its thread is stuck, nothing else decides about these packets: they would stay in
-//! the queue for ever. So the numbers are kept where the part finds them after a panic, and the part of the
+//! If the part panics, or its thread is stuck, nothing else decides about these packets, and they would stay in
+//! the queue. So the numbers are kept where the part finds them after a panic, and the part of the
 //! next thread after a replacement.
 
 use std::collections::BTreeSet;

@@ -476,8 +476,8 @@ impl Sessions {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 
-    /// All sessions end without a last reading: their policies forget them, and so does the knowledge of running
-    /// sessions.
+    /// All sessions end without a last reading: their policies forget them, and what they have left for running
+    /// sessions is forgotten.
     pub fn lose_all(&self, acceptors: &mut Acceptors) {
         for session in self.table.iter() {
             let (id, client) = (SessionId(session.record.id), session.record.client.ip());

@@ -39,7 +39,7 @@ impl Worker {
         }
     }
 
-    /// Forgets openings that stay for ever otherwise: the SYN is neither held nor in the hand of a part.
+    /// Forgets openings that would never end: their SYNs are neither held nor in the hand of a part.
     fn forget_orphans(&self) {
         for connection in self.shared.openings.held() {
             // In this order, because a SYN is held before it is out of the hand. If another part takes the

@@ -3,7 +3,8 @@
 //! A panic is a fault of the program, and what it was handling may be inconsistent. The thread
 //! therefore keeps nothing of its sessions, its clients that negotiate, and of unfinished commands. It
 //! keeps the listening sockets, the policies and the sources of events, which other parts of the process
-//! refer to. The sessions of other threads notice nothing.
+//! refer to. The policies forget the sessions, and each source [recovers](crate::EventSource::recover) what the
+//! panic has left. The sessions of other threads notice nothing.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -13,7 +13,7 @@ use std::sync::MutexGuard;
 
 use crate::leave_alone::Route;
 use crate::prefix::{host_prefix, site_prefix};
-use crate::{Knowledge, Request};
+use crate::{Knowledge, Request, SessionId};
 
 /// The knowledge of one proxy, divided into parts.
 pub trait KnowledgeParts {
@@ -108,6 +108,17 @@ impl PartKey {
         entries.hash(&mut hasher);
         Self(hasher.finish())
     }
+}
+
+/// Forgets what a session with this client has left for others that run at the same time. For a session that
+/// ends without a last reading, for which no policy is called at its [end](crate::Policy::end).
+pub fn forget_running(known: &mut dyn KnowledgeParts, client: IpAddr, session: SessionId) {
+    let mut network = known.part(PartKey::shared(client));
+    network.shared.forget(client, session);
+    network.loads.forget(client, session);
+    drop(network);
+    let paths = &mut known.part(PartKey::paths(client)).paths;
+    paths.forget_in_flight(client, session);
 }
 
 #[cfg(test)]

@@ -92,7 +92,7 @@ pub use decision::{Decision, LegDecision};
 pub use first_flight::FirstFlight;
 pub use input_pacing::InputPacing;
 pub use knowledge::{Forgotten, Knowledge};
-pub use knowledge_parts::{KnowledgeParts, Part, PartKey};
+pub use knowledge_parts::{KnowledgeParts, Part, PartKey, forget_running};
 pub use network::Network;
 pub use policies::{Automatic, Configured, Offered, PolicyName, SessionSettings, make};
 pub use sample::{LegSample, LimitedTimes, SessionId, SessionSample};
@@ -138,8 +138,8 @@ impl Leg {
 /// its two parts [`server_start`](Policy::server_start) and [`client_start`](Policy::client_start);
 /// [`ahead`](Policy::ahead) and [`narrow`](Policy::narrow) for the client's leg, where they apply;
 /// then [`sample`](Policy::sample) at each [`sampling_interval`](Policy::sampling_interval) while
-/// data flows; and [`end`](Policy::end) once. One instance may decide about the SYN of a session,
-/// and another instance about the rest.
+/// data flows; and [`end`](Policy::end) once, or [`lose`](Policy::lose) instead. One instance may decide
+/// about the SYN of a session, and another instance about the rest.
 ///
 /// `known` has the measurements that all sessions of the proxy have left for later ones. The caller
 /// owns it, because several policies share it, and may have [divided](KnowledgeParts) it.
@@ -250,6 +250,11 @@ pub trait Policy {
 
     /// The session is over; `sample` is its last reading.
     fn end(&mut self, _now: Time, _sample: &SessionSample, _known: &mut dyn KnowledgeParts) {}
+
+    /// The session has ended without a last reading, because the thread that had it has failed: the policy
+    /// forgets the session, and leaves nothing for later ones. The caller
+    /// [forgets](forget_running) what the session has left for running ones.
+    fn lose(&mut self, _session: SessionId) {}
 
     /// Called when one direction of a session was measured while the memory budget of the proxy is
     /// used up in part: decides on its buffers.

@@ -191,6 +191,10 @@ impl Policy for NarrowSession {
         self.inner.end(now, &sample, known);
     }
 
+    fn lose(&mut self, session: SessionId) {
+        self.inner.lose(session);
+    }
+
     fn ahead(
         &mut self,
         now: Time,

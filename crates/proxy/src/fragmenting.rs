@@ -58,11 +58,13 @@ impl FragmentCounters {
 pub(crate) struct FragmentSizes(Arc<Mutex<Arc<[AccessProfile]>>>);
 
 impl FragmentSizes {
-    /// Takes the profiles over; all listeners have the same.
+    /// Takes the profiles over; all listeners have the same. Without a listener, the sizes stay: sessions of
+    /// removed listeners continue.
     pub fn set(&self, listeners: &[OpenListener]) {
-        let profiles = listeners.first().map(|open| &open.listener.profiles);
-        let profiles = profiles.cloned().unwrap_or_default().into();
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = profiles;
+        if let Some(open) = listeners.first() {
+            let profiles = open.listener.profiles.clone().into();
+            *self.0.lock().unwrap_or_else(PoisonError::into_inner) = profiles;
+        }
     }
 
     /// For packets to this client.
@@ -170,6 +172,39 @@ pub(crate) fn client(packet: &[u8]) -> Option<IpAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use midspan_policy::oversized_segments::SegmentSizes;
+    use midspan_policy::sending_ahead::SendAhead;
+    use midspan_relay::{Destination, Listener};
+    use midspan_units::TimeSpan;
+
+    #[test]
+    fn the_sizes_stay_while_there_is_no_listener() {
+        let with = |fragment_size| OpenListener {
+            listener: Listener {
+                profiles: vec![AccessProfile {
+                    name: "all".to_owned(),
+                    clients: Vec::new(),
+                    downstream: None,
+                    upstream: None,
+                    oversized_segments: SegmentSizes::Off,
+                    send_ahead: SendAhead::Off,
+                    fragment_size,
+                    timestamps: true,
+                    hold_to_fill: TimeSpan::ZERO,
+                }],
+                ..Listener::new("test", Destination::Original)
+            },
+            sockets: Vec::new(),
+        };
+        let sizes = FragmentSizes::default();
+        let client = "192.0.2.1".parse().unwrap();
+        assert_eq!(sizes.of(client), SIX_FRAGMENT as usize);
+        sizes.set(&[with(Some(576))]);
+        sizes.set(&[]);
+        assert_eq!(sizes.of(client), 576);
+        sizes.set(&[with(None)]);
+        assert_eq!(sizes.of(client), SIX_FRAGMENT as usize);
+    }
 
     #[test]
     fn only_tcp_to_one_host_is_for_it() {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use midspan_policy::suspects::Treatment;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -115,10 +116,10 @@ impl Acceptors {
         self.list.get(index)?.listener.listen
     }
 
-    /// Whether a fault may have happened in a [negotiation](Acceptor::is_suspect) of this client.
-    pub fn is_suspect(&self, index: usize, client: SocketAddr, now: Time) -> bool {
+    /// What happens to a client that [negotiates](Acceptor::treatment) with the listener.
+    pub fn treatment(&self, index: usize, client: SocketAddr, now: Time) -> Treatment {
         let acceptor = self.list.get(index);
-        acceptor.is_some_and(|acceptor| acceptor.is_suspect(client, now))
+        acceptor.map_or(Treatment::Usual, |acceptor| acceptor.treatment(client, now))
     }
 
     /// All sessions and negotiations have ended.
@@ -147,7 +148,7 @@ impl Acceptors {
             let Some(sharing) = &acceptor.sharing else {
                 continue;
             };
-            let is_left = !loads.accepts(thread, sharing);
+            let is_left = !loads.accepts(thread, sharing, now);
             let was_left = std::mem::replace(&mut acceptor.is_left_to_others, is_left);
             if is_left == was_left || acceptor.paused_until.is_some() {
                 continue;

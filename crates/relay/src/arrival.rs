@@ -24,8 +24,9 @@ pub struct Arrival {
     pub since: Time,
     /// Longest time for connecting to the server; `None`: as long as the kernel tries.
     pub connect_timeout: Option<TimeSpan>,
-    /// The policy decided that the connection passes untouched, but it has already been accepted:
-    /// its legs keep the kernel's settings.
+    /// The policy decided that the connection passes untouched, or such a connection may have caused a
+    /// fault, but it has already been accepted: it is relayed without any mechanism, and its legs keep the
+    /// kernel's settings.
     pub is_bypassed: bool,
     /// Its place among the sessions; `None` until there is one, which is at the latest when the
     /// connection is accepted.

@@ -123,8 +123,8 @@
 //! [`leg_options::apply`] sets the options of a [`LegStart`](midspan_policy::LegStart); it refuses
 //! `segment_ceiling` and `window_scale`. A [`Decision`](midspan_policy::Decision) is carried out without its
 //! segment size, which legs with an access profile have from [`narrow`]. A forward listener always accepts
-//! early, whatever the policy's handshake is, and relays a bypassed connection (`Bypass`) without options of
-//! the policy.
+//! early, whatever the policy's handshake is, and relays a bypassed connection (`Bypass`) without options and
+//! samples of the policy.
 //!
 //! SIGPIPE must be ignored, as in every Rust program, because `splice` has no `MSG_NOSIGNAL`.
 

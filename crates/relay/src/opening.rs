@@ -1,6 +1,8 @@
 //! From a waiting connection to a session: accept, call the policy, set both sockets up, connect to
 //! the server.
 
+mod admission;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -9,8 +11,9 @@ use std::sync::Arc;
 use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::overlay::{RouteDecision, RoutePolicy, Wanted};
-use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
-use midspan_units::{Dscp, Time, TimeSpan};
+use midspan_policy::suspects::Treatment;
+use midspan_policy::{Handshake, LegStart, Policy, Request, Start};
+use midspan_units::{Dscp, Time};
 use rustix::io::Errno;
 
 use super::arrival::{Arrival, NewClient};
@@ -25,7 +28,7 @@ use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
 use super::overlay::SharedOverlay;
-use super::register::{Register, SharedSocket};
+use super::register::{InHand, Register, SharedSocket};
 use super::remembered::Remembered;
 use super::session::{Buffers, Session};
 use super::settings::Error;
@@ -117,7 +120,7 @@ pub enum Acceptance {
     Negotiation(NewClient, Negotiator),
     /// The policy refused the connection.
     Refused,
-    /// Such a connection may have caused a panic.
+    /// Such a connection may have caused a fault, also when it was relayed plainly.
     Suspect,
     /// The access rules do not admit this client.
     Denied(SocketAddr),
@@ -129,15 +132,6 @@ pub enum Acceptance {
     Nothing,
     /// The connection still waits, because there are no descriptors or no memory for it.
     Exhausted(Errno),
-}
-
-/// The policy's decision about a client that has named a server.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Admitted {
-    /// Longest time for connecting to the server.
-    pub connect_timeout: Option<TimeSpan>,
-    /// Options of the client's leg that the kernel refused.
-    pub option_errors: u64,
 }
 
 /// Sets the options on a listening socket that accepted connections inherit.
@@ -282,19 +276,20 @@ impl Acceptor {
             }
         }
         if !is_decided {
-            if self.suspects.includes(now, &arrival.request) {
-                return Acceptance::Suspect;
-            }
-            match self.policy.admit(now, &arrival.request) {
-                Admission::Refuse => return Acceptance::Refused,
-                Admission::Bypass => arrival.is_bypassed = true,
-                Admission::Intercept {
-                    connect_timeout, ..
-                } => arrival.connect_timeout = connect_timeout,
+            match self.suspects.treatment(now, &arrival.request) {
+                Treatment::Usual => {}
+                Treatment::Plain => arrival.is_bypassed = true,
+                Treatment::Refused => return Acceptance::Suspect,
             }
         }
-        register.put_opening_in_hand(Some(arrival.request));
-        let acceptance = self.connect((client, class), arrival, source, now, limits);
+        register.put_opening_in_hand(Some(InHand {
+            request: arrival.request,
+            is_plain: arrival.is_bypassed,
+        }));
+        let acceptance = match is_decided || self.is_admitted(now, &mut arrival) {
+            true => self.connect((client, class), arrival, source, now, limits),
+            false => Acceptance::Refused,
+        };
         register.put_opening_in_hand(None);
         acceptance
     }
@@ -446,13 +441,6 @@ impl Acceptor {
         }
     }
 
-    /// Whether a fault may have happened in a negotiation of this client with this listener, before the
-    /// client had named a server.
-    pub fn is_suspect(&self, client: SocketAddr, now: Time) -> bool {
-        let server = self.listener.listen;
-        server.is_some_and(|server| self.suspects.includes(now, &Request { client, server }))
-    }
-
     /// By which nodes of the overlay a session goes.
     pub fn route(&mut self, now: Time, wanted: &Wanted<'_>) -> RouteDecision {
         match &mut self.routes {
@@ -461,45 +449,29 @@ impl Acceptor {
         }
     }
 
-    /// Whether a client may connect to the server that it named; `None` if the policy refuses.
-    pub fn admit(&mut self, now: Time, client: &OwnedFd, request: &Request) -> Option<Admitted> {
-        if self.suspects.includes(now, request) {
-            return None;
-        }
-        let connect_timeout = match self.policy.admit(now, request) {
-            Admission::Refuse => return None,
-            Admission::Bypass => return Some(Admitted::default()),
-            Admission::Intercept {
-                connect_timeout, ..
-            } => connect_timeout,
-        };
-        let start = self.start_client(now, request, None);
-        // Its class was set when it was accepted.
-        Some(Admitted {
-            connect_timeout,
-            option_errors: self.set_up_client(client, start, Dscp::default()),
-        })
-    }
-
     /// The class of the SYN of an accepted client.
     pub fn class_of(&self, client: &OwnedFd) -> Dscp {
         self.listener.class_of_leg(client)
     }
 
-    /// Begins to connect to one of the addresses of a server. `class` is that of the client's SYN.
+    /// Begins to connect to one of the addresses of a server, for a session that is relayed without any
+    /// mechanism if `is_plain`. `class` is that of the client's SYN.
     ///
     /// # Errors
     /// Those of `socket(2)` and `connect(2)`.
     pub fn connect_new(
         &mut self,
         now: Time,
-        request: &Request,
+        (request, is_plain): (&Request, bool),
         class: Dscp,
         limits: &Limits,
     ) -> rustix::io::Result<Connecting> {
-        let known = &mut self.knowledge;
-        let mut start = self.policy.server_start(now, request, &[], known);
-        limits.bound_window(&mut start);
+        let mut start = LegStart::default();
+        if !is_plain {
+            let known = &mut self.knowledge;
+            start = self.policy.server_start(now, request, &[], known);
+            limits.bound_window(&mut start);
+        }
         self.connect_server(ServerLegSource::OwnAddress, *request, start, class)
     }
 

@@ -158,15 +158,26 @@ impl Openings {
         self.lock().awaited.overdue(self.time(now))
     }
 
-    /// The SYN is about to be sent to the listener.
-    pub fn release(&self, connection: Request, released: Released, now: Instant) {
+    /// The connections whose SYNs are held.
+    pub fn held(&self) -> Vec<Request> {
+        let table = self.lock();
+        let is_held = |opening: &Opening| matches!(opening.state, State::Held);
+        let held = table.connections.iter().filter(|(_, it)| is_held(it));
+        held.map(|(connection, _)| *connection).collect()
+    }
+
+    /// The SYN is about to be sent to the listener. Returns `false` if the connection is not in the table any
+    /// more; then the server leg is closed.
+    pub fn release(&self, connection: Request, released: Released, now: Instant) -> bool {
         // Before other threads have to wait.
         let released = Box::new(released);
         let mut table = self.lock();
-        if let Some(opening) = table.connections.get_mut(&connection) {
-            opening.state = State::Released(released, now);
-            table.awaited.end(connection);
-        }
+        let Some(opening) = table.connections.get_mut(&connection) else {
+            return false;
+        };
+        opening.state = State::Released(released, now);
+        table.awaited.end(connection);
+        true
     }
 
     /// The relay has accepted the connection; `None` if it is not in the table.
@@ -402,6 +413,21 @@ mod tests {
         // The old server leg is not used.
         assert!(openings.take(one).is_none());
         assert_eq!(openings.arrive(one, 3, now()), Reception::Held);
+    }
+
+    #[test]
+    fn a_connection_that_was_given_up_is_not_released() {
+        let openings = openings(9, 9);
+        let (one, two) = (connection("192.0.2.1:1000"), connection("192.0.2.1:1001"));
+        for opened in [one, two] {
+            assert_eq!(openings.arrive(opened, 7, now()), Reception::New);
+        }
+        assert_eq!(openings.held(), [one, two]);
+        openings.forget(one);
+        assert!(!openings.release(one, released(one), now()));
+        assert!(openings.take(one).is_none());
+        assert!(openings.release(two, released(two), now()));
+        assert!(openings.held().is_empty() && openings.take(two).is_some());
     }
 
     #[test]

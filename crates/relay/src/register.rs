@@ -9,11 +9,12 @@
 //! A socket is shared with the register, so its descriptor cannot become another file while the owner of the
 //! relay uses it. The register itself keeps no socket open.
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
-use midspan_policy::Request;
+use midspan_policy::{Request, SessionId};
 
 use super::limits::{Limits, MemoryAside, Spare, TakenPlace};
 use super::system;
@@ -40,7 +41,7 @@ struct Content {
     entries: Table<Entry>,
     memory: Sums,
     /// A connection that the thread is setting up, and that has no entry yet.
-    opening: Option<Request>,
+    opening: Option<InHand>,
     /// The descriptors of a thread that was replaced, until the thread has closed them.
     left: Option<Spare>,
 }
@@ -53,11 +54,34 @@ struct Sums {
     sessions: u64,
 }
 
+/// A connection that a thread is handling.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InHand {
+    /// Its client and its server.
+    pub request: Request,
+    /// Whether such connections were suspects already when it began, so that it is relayed plainly.
+    pub is_plain: bool,
+}
+
+impl InHand {
+    /// A connection that is not relayed plainly.
+    pub const fn usual(request: Request) -> Self {
+        Self {
+            request,
+            is_plain: false,
+        }
+    }
+}
+
 /// What one connection occupies.
 #[derive(Debug, Default)]
 pub struct Entry {
     /// Its client and its server; for a negotiation whose server is unknown, the address of the listener.
     pub request: Option<Request>,
+    /// As in [`InHand`].
+    pub is_plain: bool,
+    /// The number of the session; 0 for a negotiation.
+    pub session: u64,
     /// The socket towards the client.
     pub client: Weak<OwnedFd>,
     /// The sockets towards the server. A negotiation may have several.
@@ -80,7 +104,7 @@ pub struct Registration {
 pub struct Seized {
     entries: Vec<Entry>,
     /// The connection that the thread was handling.
-    pub in_hand: Option<Request>,
+    pub in_hand: Option<InHand>,
 }
 
 impl Register {
@@ -134,26 +158,30 @@ impl Register {
     }
 
     /// The thread sets up this connection from now on, which has no entry yet, or none.
-    pub fn put_opening_in_hand(&self, opening: Option<Request>) {
+    pub fn put_opening_in_hand(&self, opening: Option<InHand>) {
         self.lock().opening = opening;
     }
 
     /// The connection that the thread was handling when it panicked; afterwards, none is in hand.
-    pub fn take_in_hand(&self) -> Option<Request> {
+    pub fn take_in_hand(&self) -> Option<InHand> {
         let mut content = self.lock();
-        let request = self.find_in_hand(&mut content);
+        let in_hand = self.find_in_hand(&mut content);
         content.opening = None;
         self.in_hand.store(NOTHING, Ordering::Relaxed);
-        request
+        in_hand
     }
 
-    fn find_in_hand(&self, content: &mut Content) -> Option<Request> {
+    fn find_in_hand(&self, content: &mut Content) -> Option<InHand> {
         let number = self.in_hand.load(Ordering::Relaxed);
         let entry = match number.checked_sub(1) {
             Some(key) => content.entries.get_mut(Key::from_number(key)),
             None => None,
         };
-        entry.and_then(|entry| entry.request).or(content.opening)
+        let of_entry = |entry: &mut Entry| {
+            let is_plain = entry.is_plain;
+            (entry.request).map(|request| InHand { request, is_plain })
+        };
+        entry.and_then(of_entry).or(content.opening)
     }
 
     /// Counts a new session in the memory budget.
@@ -251,9 +279,12 @@ impl Entry {
 }
 
 impl Registration {
-    /// Sets the client and the server.
-    pub fn set_request(&self, request: Request) {
-        self.change(|entry| entry.request = Some(request));
+    /// Sets the client and the server, and whether such connections are suspects.
+    pub fn set_request(&self, in_hand: InHand) {
+        self.change(|entry| {
+            entry.request = Some(in_hand.request);
+            entry.is_plain = in_hand.is_plain;
+        });
     }
 
     /// Adds a socket towards the server.
@@ -295,6 +326,15 @@ impl Seized {
                 place.give_back();
             }
         }
+    }
+
+    /// The clients and the numbers of the sessions.
+    pub fn sessions(&self) -> Vec<(IpAddr, SessionId)> {
+        let sessions = self.entries.iter().filter(|entry| entry.session != 0);
+        let client = |entry: &Entry| Some(entry.request?.client.ip());
+        sessions
+            .filter_map(|entry| Some((client(entry)?, SessionId(entry.session))))
+            .collect()
     }
 
     /// Resets the connections, and gives back what they have occupied.
@@ -351,8 +391,14 @@ mod tests {
             ..entry(1)
         });
         registration.add_server(&server);
+        let session = register.add(Entry {
+            session: 7,
+            ..entry(2)
+        });
         let seized = register.seize().unwrap();
-        assert_eq!(seized.count(), 1);
+        assert_eq!(seized.count(), 2);
+        let address = IpAddr::from(Ipv4Addr::LOCALHOST);
+        assert_eq!(seized.sessions(), [(address, SessionId(7))]);
         assert!(register.is_seized() && register.seize().is_none());
         seized.end();
         for peer in [&mut client_peer, &mut server_peer] {
@@ -361,7 +407,7 @@ mod tests {
         }
         // The owner continues later, with sockets that are still its own.
         assert!(system::receive(std::os::fd::AsFd::as_fd(&client), &mut [0]).is_err());
-        drop((client, server, registration));
+        drop((client, server, registration, session));
         assert_eq!(register.len(), 0);
     }
 
@@ -402,20 +448,25 @@ mod tests {
     fn the_connection_in_hand_is_known() {
         let register = register();
         let registration = register.add(entry(1));
+        let usual = |port| Some(InHand::usual(request(port)));
         assert_eq!(register.take_in_hand(), None);
         register.put_in_hand(Some(&registration));
-        register.put_opening_in_hand(Some(request(2)));
-        assert_eq!(register.take_in_hand(), Some(request(1)));
+        register.put_opening_in_hand(usual(2));
+        assert_eq!(register.take_in_hand(), usual(1));
         assert_eq!(register.take_in_hand(), None);
-        register.put_opening_in_hand(Some(request(2)));
-        assert_eq!(register.take_in_hand(), Some(request(2)));
+        register.put_opening_in_hand(usual(2));
+        assert_eq!(register.take_in_hand(), usual(2));
         // An entry that does not exist any more is no suspect.
         register.put_in_hand(Some(&registration));
         drop(registration);
         assert_eq!(register.take_in_hand(), None);
         let registration = register.add(entry(3));
-        registration.set_request(request(4));
+        let plain = InHand {
+            request: request(4),
+            is_plain: true,
+        };
+        registration.set_request(plain);
         register.put_in_hand(Some(&registration));
-        assert_eq!(register.seize().unwrap().in_hand, Some(request(4)));
+        assert_eq!(register.seize().unwrap().in_hand, Some(plain));
     }
 }

@@ -1,20 +1,21 @@
 //! The threads of a running relay: they are started, and replaced if they are stuck.
 
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use midspan_linux::processors;
-use midspan_policy::{Request, SamplingPace};
+use midspan_policy::{Request, SamplingPace, forget_running};
 use midspan_units::TimeSpan;
 
 use super::Relay;
+use super::knowledge::SharedKnowledge;
 use super::known_listeners::ListenerOfThread;
 use super::observation::Mailbox;
 use super::opening::Acceptor;
 use super::pipes::Pipes;
 use super::poll::Poll;
-use super::register::{Register, Seized};
+use super::register::{InHand, Register, Seized};
 use super::sessions::Observation;
 use super::settings::{Error, Settings};
 use super::statistics::Counters;
@@ -168,11 +169,14 @@ impl Relay {
         let seized = (stuck.register.seize()).ok_or(Error::NotReplaceable { thread: number })?;
         // Before the new thread accepts connections, which need places.
         seized.give_back();
-        if let Some(request) = seized.in_hand.or(of_source) {
-            self.shared.suspects.note(self.clock.now(), &request);
+        let in_hand = seized.in_hand.or(of_source.map(InHand::usual));
+        if let Some(InHand { request, is_plain }) = in_hand {
+            let now = self.clock.now();
+            self.shared.suspects.note(now, &request, is_plain);
         }
         self.shared.registry.end_thread(number);
         self.loads.set(number, 0);
+        self.loads.note_turn(number, None);
         let mut acceptors = Vec::new();
         for of in sockets {
             // If the thread continues, its epoll does not report connections of its successor.
@@ -190,7 +194,7 @@ impl Relay {
             drop(std::mem::replace(place, thread));
         }
         let count = seized.count();
-        end_aside(seized);
+        end_aside(seized, self.shared.knowledge.clone());
         Ok(count)
     }
 
@@ -208,22 +212,28 @@ impl Relay {
     }
 }
 
-/// Ends the connections of a stuck thread. With many of them, this takes longer than the owner of the relay may
-/// take for one of its own turns.
-fn end_aside(seized: Seized) {
-    let seized = Arc::new(std::sync::Mutex::new(Some(seized)));
-    let end = |seized: &std::sync::Mutex<Option<Seized>>| {
-        let seized = seized.lock().map(|mut seized| seized.take());
-        if let Ok(Some(seized)) = seized {
+/// Ends the connections of a stuck thread, of which the knowledge of running sessions keeps nothing. With many of
+/// them, this takes longer than the owner of the relay may take for one of its own turns.
+fn end_aside(seized: Seized, knowledge: SharedKnowledge) {
+    type Ended = Mutex<Option<(Seized, SharedKnowledge)>>;
+    let end = |ended: &Ended| {
+        let ended = ended.lock().map(|mut ended| ended.take());
+        if let Ok(Some((seized, mut knowledge))) = ended {
+            let sessions = seized.sessions();
             seized.end();
+            // At last, because the stuck thread may have locked a part of the knowledge.
+            for (client, session) in sessions {
+                forget_running(&mut knowledge, client, session);
+            }
         }
     };
-    let aside = Arc::clone(&seized);
+    let ended: Arc<Ended> = Arc::new(Mutex::new(Some((seized, knowledge))));
+    let aside = Arc::clone(&ended);
     let started = std::thread::Builder::new()
         .name("resets".to_owned())
         .spawn(move || end(&aside));
     if started.is_err() {
-        end(&seized);
+        end(&ended);
     }
 }
 

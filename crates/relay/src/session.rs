@@ -306,11 +306,13 @@ impl Session {
         self.to_server.direction.has_ended() != self.to_client.direction.has_ended()
     }
 
-    /// Adds the session to the register of its thread.
-    pub fn register(&mut self, register: &Arc<Register>) {
+    /// Adds the session to the register of its thread; it is relayed without any mechanism if `is_plain`.
+    pub fn register(&mut self, register: &Arc<Register>, is_plain: bool) {
         let Sockets { client, server } = &self.sockets;
         self.registration = Some(register.add(Entry {
             request: Some(self.record.request()),
+            is_plain,
+            session: self.record.id,
             client: Arc::downgrade(client),
             servers: vec![Arc::downgrade(server)],
             place: self.seat.as_ref().map(Seat::place).unwrap_or_default(),

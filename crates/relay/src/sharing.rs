@@ -9,8 +9,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use midspan_policy::accept_share;
+use midspan_units::{Time, TimeSpan};
 
 use super::register::SharedSocket;
+
+/// A thread whose turn lasts longer does not count among those that accept connections: it may hang.
+const LATE: TimeSpan = TimeSpan::from_milliseconds(300);
+/// The thread waits for events.
+const WAITS: u64 = 0;
 
 /// The number of sessions of each thread. Each thread writes its own and reads the others.
 #[derive(Debug, Clone)]
@@ -22,6 +28,8 @@ pub struct Loads(Arc<[Load]>);
 struct Load {
     /// Only the thread itself writes this number.
     sessions: AtomicU64,
+    /// When its present turn began, in nanoseconds on the relay's clock, at least 1; otherwise [`WAITS`].
+    turn: AtomicU64,
     /// Connections for which the thread was [chosen](Loads::choose), and which it has not accepted
     /// yet.
     expected: AtomicU64,
@@ -30,6 +38,15 @@ struct Load {
 impl Load {
     fn sessions(&self) -> u64 {
         self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// Whether the thread would accept a connection: it waits for events, or its turn has lasted only
+    /// briefly.
+    fn moves(&self, now: Time) -> bool {
+        match self.turn.load(Ordering::Relaxed) {
+            WAITS => true,
+            began => now.since(Time::from_nanoseconds(began)) <= LATE,
+        }
     }
 
     fn with_expected(&self) -> u64 {
@@ -83,6 +100,14 @@ impl Loads {
         is_new
     }
 
+    /// A thread begins a turn at this time, or waits for events from now on.
+    pub fn note_turn(&self, thread: usize, begin: Option<Time>) {
+        if let Some(load) = self.0.get(thread) {
+            let turn = begin.map_or(WAITS, |begin| begin.nanoseconds().max(1));
+            load.turn.store(turn, Ordering::Relaxed);
+        }
+    }
+
     /// The number of each thread's sessions.
     pub fn all(&self) -> impl Iterator<Item = u64> {
         self.0.iter().map(Load::sessions)
@@ -115,13 +140,16 @@ impl Loads {
         }
     }
 
-    /// Whether a thread accepts connections from a socket that these threads share.
-    pub fn accepts(&self, thread: usize, sharing: &Range<usize>) -> bool {
+    /// Whether a thread accepts connections from a socket that these threads share. A thread that hangs
+    /// does not count: connections would wait until it is replaced.
+    pub fn accepts(&self, thread: usize, sharing: &Range<usize>, now: Time) -> bool {
         let Some(own) = self.0.get(thread).map(Load::sessions) else {
             return true;
         };
         let all = self.0.get(sharing.clone()).unwrap_or_default();
-        accept_share::accepts(own, all.iter().map(Load::sessions))
+        let all = (sharing.start..).zip(all);
+        let moving = all.filter(|(number, load)| *number == thread || load.moves(now));
+        accept_share::accepts(own, moving.map(|(_, load)| load.sessions()))
     }
 }
 
@@ -216,12 +244,31 @@ mod tests {
     fn only_threads_that_share_the_socket_count() {
         let loads = Loads::of(4);
         assert!(loads.set(0, 9) && !loads.set(0, 9));
-        assert!(!loads.accepts(0, &(0..2)) && loads.accepts(1, &(0..2)));
+        let accepts = |thread, sharing| loads.accepts(thread, &sharing, Time::ZERO);
+        assert!(!accepts(0, 0..2) && accepts(1, 0..2));
         loads.set(2, 100);
         loads.set(3, 100);
         // The other group's sessions do not matter.
-        assert!(!loads.accepts(0, &(0..2)) && loads.accepts(2, &(2..4)));
+        assert!(!accepts(0, 0..2) && accepts(2, 2..4));
         assert_eq!(loads.all().collect::<Vec<_>>(), [9, 0, 100, 100]);
-        assert!(!loads.set(7, 1) && loads.accepts(7, &(0..2)));
+        assert!(!loads.set(7, 1) && accepts(7, 0..2));
+    }
+
+    #[test]
+    fn a_socket_is_not_left_to_a_thread_that_hangs() {
+        let loads = Loads::of(2);
+        let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
+        let accepts = |milliseconds| loads.accepts(0, &(0..2), at(milliseconds));
+        loads.set(0, 9);
+        // The other thread waits for events, for however long.
+        assert!(!accepts(60_000));
+        loads.note_turn(1, Some(at(60_000)));
+        assert!(!accepts(60_300));
+        assert!(accepts(60_301));
+        loads.note_turn(1, None);
+        assert!(!accepts(60_302));
+        // Its own turn does not matter.
+        loads.note_turn(0, Some(at(0)));
+        assert!(!accepts(60_302));
     }
 }

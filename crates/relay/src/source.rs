@@ -53,6 +53,11 @@ pub trait EventSource: Send {
         None
     }
 
+    /// The thread has panicked, perhaps in a call of this source, and continues. Events that the thread had
+    /// read are lost, those of [further sockets](SourceSockets) included; the thread calls
+    /// [`handle`](Self::handle) once after this.
+    fn recover(&mut self) {}
+
     /// Whether the thread may drop the source; read after each call.
     fn is_over(&self) -> bool {
         false

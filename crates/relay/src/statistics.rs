@@ -55,9 +55,12 @@ statistics! {
     sessions_reset,
     /// Sessions whose server could not be reached.
     sessions_unconnected,
+    /// Sessions without any mechanism, because such a connection may have caused a fault, or by the policy.
+    sessions_plain,
     /// Connections that the policy refused.
     refused_by_policy,
-    /// Connections that were refused because such a connection may have caused a fault.
+    /// Connections that were refused because such a connection may have caused a fault, also when it was relayed
+    /// plainly.
     refused_suspects,
     /// Connections shed because the limit of sessions was reached.
     shed_sessions,

@@ -459,6 +459,10 @@ impl Policy for Automatic {
         }
     }
 
+    fn lose(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
     fn reason(&self, session: SessionId, leg: Leg) -> congestion::Reason {
         let state = self.sessions.get(&session).map(|session| match leg {
             Leg::Client => &session.client,

@@ -138,6 +138,10 @@ metrics! {
     /// Threads of the relay that were stuck, and were replaced: their sessions were reset.
     Counter "threads_replaced" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.threads_replaced));
+    /// Sessions that are relayed without any mechanism, because such a connection may have caused a panic,
+    /// or a stuck thread.
+    Counter "plain_sessions" () =
+        |now, sink| sink.put(&[], Value::Number(now.statistics.sessions_plain));
     /// Threads of the relay without a loop iteration for a second although they were woken, by
     /// state: late, or stuck (for interception.watchdog_timeout; then the thread is replaced).
     Gauge "threads_late" ("state") = |now, sink| {
@@ -297,9 +301,9 @@ metrics! {
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
     /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
-    /// a connection may have caused one, or a stuck thread); overload; of listeners that negotiate malformed,
-    /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
-    /// address); of overlay hops looping, forged, unroutable; of transparent listeners
+    /// a connection may have caused one, or a stuck thread, also without any mechanism); overload; of listeners
+    /// that negotiate malformed, unsupported, unauthenticated, silent, gone (the client closed without a
+    /// request), name (has no address); of overlay hops looping, forged, unroutable; of transparent listeners
     /// server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
         let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);

@@ -43,6 +43,13 @@ pub(super) struct Held {
     pub repetitions: u32,
 }
 
+impl Held {
+    /// Whether the server has answered. The thread that watches the server leg may not have noticed yet.
+    pub fn is_connected(&self) -> bool {
+        rustix::net::getpeername(&self.server).is_ok()
+    }
+}
+
 /// All held SYNs, found by token, by connection and by deadline.
 #[derive(Debug, Default)]
 pub(super) struct HeldSyns {
@@ -144,9 +151,9 @@ impl HeldSyns {
     }
 
     /// Removes and returns all.
-    pub fn take_all(&mut self) -> impl Iterator<Item = Held> + use<> {
+    pub fn take_all(&mut self) -> Vec<Held> {
         self.tokens.clear();
         self.deadlines.clear();
-        std::mem::take(&mut self.held).into_values()
+        std::mem::take(&mut self.held).into_values().collect()
     }
 }

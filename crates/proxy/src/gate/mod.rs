@@ -36,6 +36,7 @@ mod control_group;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod held;
+mod in_hand;
 mod listener;
 mod locking;
 mod running;

@@ -5,6 +5,7 @@
 //! thread holds each lock only for one look-up, and never two locks at a time, except
 //! [waking](Shared::waking).
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -14,6 +15,7 @@ use midspan_policy::Request;
 use midspan_relay::{Clock, Limits, Loads, Openings, Relay, SharedSuspects};
 
 use super::held::HeldSyns;
+use super::in_hand::InHand;
 use super::locking::lock;
 use super::settled::SettledSyns;
 use super::statistics::Counters;
@@ -63,8 +65,8 @@ pub(super) struct Shared {
     last_turns: Box<[AtomicU64]>,
     /// How often each thread has been replaced.
     terms: Box<[AtomicU64]>,
-    /// The connection that each part is handling.
-    in_hand: Box<[Mutex<Option<Request>>]>,
+    /// What each part has in hand.
+    in_hand: Box<[Mutex<InHand>]>,
     waking: Mutex<()>,
     /// When connections that were not accepted expire next.
     next_expiry: Mutex<Instant>,
@@ -162,15 +164,49 @@ impl Shared {
         }
     }
 
-    /// The part on a thread handles this connection from now on, or none; returns the one before.
-    pub fn put_in_hand(&self, thread: usize, request: Option<Request>) -> Option<Request> {
-        let place = self.in_hand.get(thread)?;
-        std::mem::replace(&mut *lock(place), request)
+    /// The part on a thread handles this connection from now on, or none.
+    pub fn put_in_hand(&self, thread: usize, connection: Option<Request>) {
+        self.change_in_hand(thread, |in_hand| in_hand.connection = connection);
+    }
+
+    /// The part on a thread has to decide about these packets: it has just read them, or they are not held
+    /// any more.
+    pub fn take_up(&self, thread: usize, packets: impl IntoIterator<Item = u32>) {
+        self.change_in_hand(thread, |in_hand| in_hand.take_up(packets));
+    }
+
+    /// A packet that the part on a thread had in hand is held from now on.
+    pub fn put_down(&self, thread: usize, packet: u32) {
+        self.change_in_hand(thread, |in_hand| in_hand.put_down(packet));
+    }
+
+    /// The part on a thread has sent the verdicts about all packets that it had in hand.
+    pub fn note_sent(&self, thread: usize) {
+        self.change_in_hand(thread, InHand::note_sent);
+    }
+
+    /// The connection and the packets that the part on a thread had in hand when it panicked, or when the
+    /// thread was replaced.
+    pub fn take_in_hand(&self, thread: usize) -> (Option<Request>, BTreeSet<u32>) {
+        let place = self.in_hand.get(thread);
+        place.map(|place| lock(place).take()).unwrap_or_default()
     }
 
     /// The connection that the part on a thread is handling; `None` if this cannot be found out at once.
     pub fn in_hand(&self, thread: usize) -> Option<Request> {
-        *self.in_hand.get(thread)?.try_lock().ok()?
+        self.in_hand.get(thread)?.try_lock().ok()?.connection
+    }
+
+    /// Whether any part is handling this connection.
+    pub fn is_in_hand(&self, connection: Request) -> bool {
+        let mut places = self.in_hand.iter();
+        places.any(|place| lock(place).connection == Some(connection))
+    }
+
+    fn change_in_hand(&self, thread: usize, change: impl FnOnce(&mut InHand)) {
+        if let Some(place) = self.in_hand.get(thread) {
+            change(&mut lock(place));
+        }
     }
 
     fn since(&self, last: &AtomicU64, now: Instant) -> Duration {

@@ -2,6 +2,7 @@
 
 mod comparing;
 mod holding;
+mod recovery;
 mod room;
 mod starting;
 mod verdicts;
@@ -117,9 +118,8 @@ impl EventSource for Worker {
     }
 
     fn begin(&mut self, sockets: SourceSockets) {
-        self.abandon_in_hand();
-        self.take_over(&sockets);
         self.sockets = Some(sockets);
+        self.recover_lost();
     }
 
     fn handle(&mut self, _: &mut SourceHost<'_>) {
@@ -147,6 +147,10 @@ impl EventSource for Worker {
 
     fn in_hand(&self) -> Option<Request> {
         self.shared.in_hand(self.thread)
+    }
+
+    fn recover(&mut self) {
+        self.recover_lost();
     }
 
     fn deadline(&self) -> Option<Time> {
@@ -233,7 +237,6 @@ impl Worker {
     fn begin_turn(&mut self) -> std::io::Result<()> {
         self.now = Instant::now();
         count(&self.counters.turns);
-        self.abandon_in_hand();
         if self.shared.is_stale(self.now) {
             let shared = Arc::clone(&self.shared);
             let waking = shared.waking();
@@ -272,7 +275,7 @@ impl Worker {
             }
             Update::Kick(target, reply) => {
                 let meant = |request| target.has_end_of(&request);
-                let held = self.shared.held().take_meant(meant);
+                let held = self.take_held(|all| all.take_meant(meant));
                 let count = held.len() as u64;
                 for held in held {
                     self.refuse(&held.packet, held.arrival.request);
@@ -290,7 +293,7 @@ impl Worker {
     fn change_listeners(&mut self, listeners: Vec<GateListener>) {
         self.listeners = listeners;
         let known = |mark| self.listeners.iter().any(|known| known.mark == mark);
-        let gone = self.shared.held().take_others(known);
+        let gone = self.take_held(|all| all.take_others(known));
         for held in gone {
             self.end_call(held.server, held.arrival.request);
             self.leave(held.packet.id, held.arrival.request);
@@ -323,6 +326,8 @@ impl Worker {
                 length: packet.length,
             });
         });
+        let numbers = packets.iter().map(|packet| packet.id);
+        self.shared.take_up(self.thread, numbers);
         for packet in packets.drain(..) {
             match self.is_replaced() {
                 false => self.handle_packet(packet),
@@ -392,8 +397,10 @@ impl Worker {
                 self.decide(packet.id, Verdict::Drop);
             }
             Reception::New => self.admit(packet, syn.request, listener),
-            Reception::Held => self.handle_repetition(&packet, syn.request),
-            Reception::HeldOther => self.replace_held(packet, syn.request),
+            Reception::Held if self.holds_attempt(syn.request, syn.sequence) => {
+                self.handle_repetition(&packet, syn.request);
+            }
+            Reception::Held | Reception::HeldOther => self.replace_held(packet, syn.request),
             // The listener's SYN-ACK was lost: the listener sends it again.
             Reception::Released => {
                 self.decide(packet.id, Verdict::Drop);

@@ -83,6 +83,8 @@ pub struct NegotiatingClient {
     connect_time: TimeSpan,
     /// The HTTP request and answer that the session will carry, if it carries nothing else.
     exchange: Option<Exchange>,
+    /// The session is relayed without any mechanism.
+    pub is_plain: bool,
     /// The client has had an answer, and has not begun another request.
     is_idle: bool,
     /// The kernel may hold data of the client: it was not read to the end, or there was an event
@@ -268,6 +270,7 @@ impl NegotiatingClient {
             to_server: Vec::new(),
             destination: None,
             exchange: None,
+            is_plain: false,
             is_idle: false,
             may_have_more: true,
             reading: LastReading::default(),
@@ -503,6 +506,7 @@ impl NegotiatingClient {
         };
         let arrival = Arrival {
             seat: Some(self.seat),
+            is_bypassed: self.is_plain,
             ..Arrival::new(request, Handshake::EndToEnd, self.begin)
         };
         let kept = Kept {

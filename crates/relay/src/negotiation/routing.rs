@@ -266,9 +266,11 @@ impl Negotiations {
         let negotiating = self.negotiating_clients.get_mut(key).ok_or(None)?;
         let acceptor = around.acceptors.get_mut(negotiating.listener).ok_or(None)?;
         let client = negotiating.client_address();
-        negotiating.note_server(server);
-        match acceptor.admit(now, negotiating.client(), &Request { client, server }) {
+        let request = Request { client, server };
+        negotiating.note_server(server, acceptor.is_plain(now, &request));
+        match acceptor.admit(now, negotiating.client(), &request) {
             Some(admitted) => {
+                negotiating.is_plain = admitted.is_plain;
                 self.counters.option_errors.add(admitted.option_errors);
                 Ok(admitted.connect_timeout)
             }

@@ -8,6 +8,7 @@ use midspan_explicit::{Credentials, Failure};
 use midspan_policy::Request;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
 use midspan_policy::overlay::{HopRefusal, WantedHost};
+use midspan_policy::suspects::Treatment;
 use midspan_units::Time;
 
 use super::{Joined, NegotiatingClient, Negotiations, Reason, Step};
@@ -49,7 +50,7 @@ impl Negotiations {
         if !settings.hears(address.ip()) {
             return self.deny(index, address, around.acceptors);
         }
-        if around.acceptors.is_suspect(index, address, around.now) {
+        if around.acceptors.treatment(index, address, around.now) == Treatment::Refused {
             return self.counters.refused_suspects.add(1);
         }
         let caller = settings.client_is_peer().then(|| address.ip());
@@ -78,7 +79,10 @@ impl Negotiations {
 
     fn take_in(&mut self, mut negotiating: NegotiatingClient, acceptors: &mut Acceptors) -> Key {
         let (index, caller) = (negotiating.listener, negotiating.caller());
-        negotiating.register(&self.register, acceptors.address(index));
+        let client = negotiating.client_address();
+        let treatment = acceptors.treatment(index, client, negotiating.begin);
+        let listener = (acceptors.address(index), treatment != Treatment::Usual);
+        negotiating.register(&self.register, listener);
         let key = self.negotiating_clients.insert(negotiating);
         self.count(caller, true);
         // A negotiation counts as a session: it has a descriptor, and draining waits for it.
@@ -154,13 +158,13 @@ impl Negotiations {
         let Some(acceptor) = around.acceptors.get_mut(listener) else {
             return self.forget(key, None, around.acceptors, now);
         };
-        let client = negotiating.client_address();
+        let (client, is_plain) = (negotiating.client_address(), negotiating.is_plain);
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
         let class = acceptor.class_of(negotiating.client());
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let connecting = acceptor.connect_new(now, &request, class, limits)?;
+            let connecting = acceptor.connect_new(now, (&request, is_plain), class, limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
             Ok(Arc::new(connecting.socket))
@@ -306,6 +310,9 @@ impl Negotiations {
         let session = around.sessions.next_key();
         if let Err(error) = self.poll.change_to_session(&client, &server, session) {
             return around.acceptors.pause(listener, error, around.now);
+        }
+        if arrival.is_bypassed {
+            around.sessions.begin_plain(record.id);
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let mut joined = Session::new([client, server], number, record, arrival.seat, around.now);

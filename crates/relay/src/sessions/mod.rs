@@ -2,11 +2,12 @@
 
 mod observed;
 mod overlaid;
+mod plain;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use midspan_policy::{Leg, SamplingPace};
+use midspan_policy::{Leg, SamplingPace, SessionId, forget_running};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
@@ -33,6 +34,7 @@ pub use observed::Observation;
 use observed::Sampling;
 use overlaid::OverlaidSessions;
 pub use overlaid::OverlayPart;
+use plain::PlainSessions;
 
 /// How long a session waits for memory of the kernel.
 const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
@@ -57,6 +59,8 @@ pub struct Sessions {
     destinations: BTreeMap<u64, Box<str>>,
     /// Sessions whose legs are hops of an overlay.
     overlaid: OverlaidSessions,
+    /// Sessions without any mechanism.
+    plain: PlainSessions,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
     /// How long one leg of a session remains after the failure of the other.
@@ -87,6 +91,7 @@ impl Sessions {
             observation,
             destinations: BTreeMap::new(),
             overlaid: OverlaidSessions::new(overlay),
+            plain: PlainSessions::default(),
             poll,
             counters,
             reset_timeout,
@@ -168,6 +173,9 @@ impl Sessions {
         let Some(record) = self.record(listener, &arrival, acceptors) else {
             return;
         };
+        if arrival.is_bypassed {
+            self.begin_plain(record.id);
+        }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let sockets = [legs.client, legs.server].map(Arc::new);
         let mut session = Session::new(sockets, number, record, arrival.seat, now);
@@ -179,6 +187,12 @@ impl Sessions {
             let deadline = arrival.connect_timeout.map(|timeout| now + timeout);
             self.timers.set(key, &mut session.timer, deadline);
         }
+    }
+
+    /// The next session has this number, and is relayed without any mechanism.
+    pub fn begin_plain(&mut self, id: u64) {
+        self.plain.begin(id);
+        self.counters.sessions_plain.add(1);
     }
 
     /// Takes in a session whose legs are connected and watched with the
@@ -204,7 +218,8 @@ impl Sessions {
     }
 
     fn take_in(&mut self, mut session: Session, acceptors: &mut Acceptors) -> Key {
-        session.register(&self.register);
+        let is_plain = self.plain.include(&session);
+        session.register(&self.register, is_plain);
         acceptors.begin_session(session.listener.into());
         self.counters.sessions_opened.add(1);
         self.counters.sessions_active.add(1);
@@ -290,7 +305,7 @@ impl Sessions {
                 let acceptor = acceptors.get(session.listener.into());
                 let interval = acceptor
                     .filter(|_| session.active)
-                    .and_then(|acceptor| acceptor.policy.sampling_interval());
+                    .and_then(|of| self.plain.sampling_interval(session, &*of.policy));
                 let still = acceptor.and_then(|acceptor| acceptor.still_after(session));
                 let sample = interval.map(|interval| {
                     let due = &mut session.upkeep.sample_due;
@@ -369,7 +384,7 @@ impl Sessions {
             self.end(key, End::Reset, acceptors, now);
             return None;
         }
-        let interval = acceptor.and_then(|acceptor| acceptor.policy.sampling_interval());
+        let interval = acceptor.and_then(|of| self.plain.sampling_interval(session, &*of.policy));
         // Pacing wakes a session too, and more often.
         if let Some(interval) = interval
             && session.active
@@ -428,7 +443,9 @@ impl Sessions {
             observed::add_reasons(&mut ended.report, session.listener, acceptors);
             ended
         });
-        if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
+        if !self.plain.end(session.record.id)
+            && let Some(acceptor) = acceptors.get_mut(session.listener.into())
+        {
             (acceptor.policy).end(now, &sample, &mut acceptor.knowledge);
         }
         self.overlaid.end(now, session.record.id, &session, &sample);
@@ -459,6 +476,18 @@ impl Sessions {
         self.measuring.measure_some(&mut self.table, acceptors, now)
     }
 
+    /// All sessions end without a last reading: their policies forget them, and what they have left for running
+    /// sessions is forgotten.
+    pub fn lose_all(&self, acceptors: &mut Acceptors) {
+        for session in self.table.iter() {
+            let (id, client) = (SessionId(session.record.id), session.record.client.ip());
+            if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
+                acceptor.policy.lose(id);
+                forget_running(&mut acceptor.knowledge, client, id);
+            }
+        }
+    }
+
     /// Resets all sessions, of which nothing else may be consistent: no log line, no report. Returns how
     /// many sessions and negotiations there were.
     pub fn abandon(&mut self) -> u64 {
@@ -473,6 +502,8 @@ impl Sessions {
         self.timers = Timers::default();
         self.unfinished.clear();
         self.destinations.clear();
+        self.overlaid.forget_all();
+        self.plain = PlainSessions::default();
         self.surveys = Surveys::default();
         self.listings = Listings::default();
         self.shared.pipes.clear();

@@ -61,6 +61,11 @@ impl OverlaidSessions {
         self.sessions.insert(id, overlaid);
     }
 
+    /// All sessions have ended without a last reading.
+    pub fn forget_all(&mut self) {
+        self.sessions.clear();
+    }
+
     /// Reads some of the sessions, in turn.
     pub fn read_some(&mut self, table: &mut Table<Session>, now: Time) {
         if self.sessions.is_empty() || now.since(self.read) < INTERVAL {

@@ -3,7 +3,8 @@
 //! A panic is a fault of the program, and what it was handling may be inconsistent. The thread
 //! therefore keeps nothing of its sessions, its clients that negotiate, and of unfinished commands. It
 //! keeps the listening sockets, the policies and the sources of events, which other parts of the process
-//! refer to. The sessions of other threads notice nothing.
+//! refer to. The policies forget the sessions, and each source [recovers](crate::EventSource::recover) what the
+//! panic has left. The sessions of other threads notice nothing.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,6 +15,7 @@ use rustix::event::epoll::Event;
 use super::RelayThread;
 use crate::eviction::Eviction;
 use crate::kick::Kicks;
+use crate::register::InHand;
 
 /// With more panics in this time, the thread ends: a fault that recurs so often lies not in single
 /// sessions.
@@ -89,8 +91,20 @@ impl RelayThread {
         let source = self.source_in_hand.take();
         let source = source.and_then(|index| self.sources.get(index)?.as_ref());
         let of_source = source.and_then(|source| source.in_hand());
-        if let Some(request) = self.register.take_in_hand().or(of_source) {
-            self.suspects.note(self.clockwork.now(), &request);
+        let in_hand = self.register.take_in_hand();
+        if let Some(InHand { request, is_plain }) = in_hand.or(of_source.map(InHand::usual)) {
+            let now = self.clockwork.now();
+            self.suspects.note(now, &request, is_plain);
+        }
+    }
+
+    /// The policies, which the thread keeps, forget the sessions. A policy may be the part that has failed: if
+    /// it fails again, it keeps what it has of sessions that do not exist any more.
+    fn lose_sessions(&mut self) {
+        let (sessions, acceptors) = (&self.sessions, &mut self.acceptors);
+        let lost = catch_unwind(AssertUnwindSafe(|| sessions.lose_all(acceptors)));
+        if lost.is_err() {
+            tracing::error!("a policy does not forget the sessions that have been reset");
         }
     }
 
@@ -100,11 +114,15 @@ impl RelayThread {
         self.suspect();
         self.kicks = Kicks::default();
         self.eviction = Eviction::new(self.limits.clone(), self.control.clone());
+        self.lose_sessions();
         self.acceptors.forget_sessions();
         let lost = self.sessions.abandon();
         self.negotiations.abandon();
         // Events that had been read are lost. Listening sockets report theirs again, sources do not.
         self.has_lost_events = true;
+        for source in self.sources.iter_mut().flatten() {
+            source.recover();
+        }
         tracing::error!(
             "a fault of Midspan (the panic above): the {lost} sessions of relay thread {} have been reset, and \
              the thread continues; please report it (midspan bugreport)",

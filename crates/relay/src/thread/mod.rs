@@ -233,11 +233,14 @@ impl RelayThread {
         events.clear();
         let deadline = self.deadline();
         let timeout = self.clockwork.wait_until(deadline);
+        self.loads.note_turn(self.number, None);
         match self.poll.wait(events, timeout.as_ref()) {
             Ok(()) | Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
         self.clockwork.begin_turn(deadline, events.len());
+        let begin = Some(self.clockwork.now());
+        self.loads.note_turn(self.number, begin);
         self.counters.turns.add(1);
         self.register.put_in_hand(None);
         let now = self.clockwork.now();

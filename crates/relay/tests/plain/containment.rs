@@ -4,12 +4,12 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
+    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionId, SessionSample,
     SessionSettings, Start,
 };
 use midspan_relay::access::AccessRules;
@@ -26,8 +26,11 @@ const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
 const FATAL_PORT: u16 = 9;
 
 /// A policy that panics at the start of one client's session, for one port, and once at a sample.
+#[derive(Clone, Default)]
 struct Fatal {
     at_next_sample: Arc<AtomicBool>,
+    /// Sessions that it has forgotten.
+    lost: Arc<AtomicUsize>,
 }
 
 impl Policy for Fatal {
@@ -57,13 +60,17 @@ impl Policy for Fatal {
         Decision::default()
     }
 
+    fn lose(&mut self, _: SessionId) {
+        self.lost.fetch_add(1, Ordering::Relaxed);
+    }
+
     fn sampling_interval(&self) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(20))
     }
 }
 
-/// A relay with a policy that panics, and what makes it panic at the next sample.
-fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
+/// A relay with a policy that panics, and a copy of the policy, which makes it panic at the next sample.
+fn fatal_bench(threads: usize) -> (Bench, Fatal) {
     let settings = Settings {
         threads,
         ..Settings::default()
@@ -72,27 +79,28 @@ fn fatal_bench(threads: usize) -> (Bench, Arc<AtomicBool>) {
     let to = server.local_addr().unwrap();
     let listener = listener(&settings, to, SessionSettings::default());
     let address = local_address(&listener);
-    let at_next_sample = Arc::new(AtomicBool::new(false));
-    let relay = Relay::start_with(&settings, vec![listener], |_| {
-        Box::new(Fatal {
-            at_next_sample: Arc::clone(&at_next_sample),
-        })
-    });
+    let policy = Fatal::default();
+    let relay = Relay::start_with(&settings, vec![listener], |_| Box::new(policy.clone()));
     let bench = Bench {
         relay: relay.unwrap(),
         address,
         server,
     };
-    (bench, at_next_sample)
+    (bench, policy)
 }
 
-/// A client for which the policy panics connects, and is reset.
-fn plant(bench: &Bench, client: Ipv4Addr) {
+/// Connects from this address.
+fn connect_from(bench: &Bench, client: Ipv4Addr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let own = SocketAddr::from((client, 0));
     socket.bind(&own.into()).unwrap();
     socket.connect(&bench.address.into()).unwrap();
-    let mut client = bounded(TcpStream::from(socket));
+    bounded(TcpStream::from(socket))
+}
+
+/// A client for which the policy panics connects, and is reset.
+fn plant(bench: &Bench, client: Ipv4Addr) {
+    let mut client = connect_from(bench, client);
     assert!(client.read(&mut [0]).map_or(true, |count| count == 0));
 }
 
@@ -103,7 +111,7 @@ fn carries(client: &mut TcpStream, server: &mut TcpStream) -> bool {
 
 #[test]
 fn the_thread_serves_new_connections() {
-    let (bench, _) = fatal_bench(1);
+    let (bench, policy) = fatal_bench(1);
     let (mut client, mut server) = bench.pair();
     assert!(carries(&mut client, &mut server));
     plant(&bench, FATAL);
@@ -116,37 +124,69 @@ fn the_thread_serves_new_connections() {
     let now = bench.statistics();
     assert_eq!((now.panics, now.threads_running), (1, 1));
     assert_eq!((now.sessions_active, now.sessions_reset), (1, 1));
+    // The policy has nothing of the session that has been reset.
+    assert_eq!(policy.lost.load(Ordering::Relaxed), 1);
     drop((client, server));
     bench.wait_for("all ended", |now| now.sessions_active == 0);
     let memory = bench.relay.observer().memory();
     assert_eq!((memory.used, memory.reserved), (0, 0), "{memory:?}");
 }
 
+/// All clients behind one address may be meant, so they are served.
 #[test]
-fn the_same_client_is_not_split_for_the_same_server_again() {
-    let (bench, at_next_sample) = fatal_bench(1);
+fn the_same_client_is_relayed_without_mechanisms_to_the_same_server() {
+    let (bench, policy) = fatal_bench(1);
     plant(&bench, FATAL);
     for _ in 0..3 {
-        plant(&bench, FATAL);
+        let (mut client, mut server) = (connect_from(&bench, FATAL), bench.accept());
+        assert!(carries(&mut client, &mut server));
     }
     let now = bench.statistics();
-    assert_eq!((now.panics, now.refused_suspects), (1, 3));
+    assert_eq!((now.panics, now.sessions_plain), (1, 3));
     // The session whose sample panics is suspected too.
     let (mut client, mut server) = bench.pair();
-    at_next_sample.store(true, Ordering::Relaxed);
+    policy.at_next_sample.store(true, Ordering::Relaxed);
     let _ = carries(&mut client, &mut server);
     bench.wait_for("a panic", |now| now.panics == 2);
-    let mut again = bounded(TcpStream::connect(bench.address).unwrap());
-    assert!(again.read(&mut [0]).map_or(true, |count| count == 0));
-    bench.wait_for("a refusal", |now| now.refused_suspects == 4);
+    // A plain session gets no sample, and leaves nothing when it ends.
+    policy.at_next_sample.store(true, Ordering::Relaxed);
+    let samples = bench.statistics().samples;
+    let (mut client, mut server) = bench.pair();
+    for _ in 0..5 {
+        assert!(carries(&mut client, &mut server));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    drop((client, server));
+    bench.wait_for("ended", |now| now.sessions_active == 0);
+    let now = bench.statistics();
+    assert_eq!((now.panics, now.sessions_plain), (2, 4));
+    assert_eq!((now.samples, now.refused_suspects), (samples, 0));
+}
+
+#[test]
+fn a_client_is_refused_when_a_plain_session_has_failed_too() {
+    let (bench, _) = fatal_bench(1);
+    let server = bench.server.local_addr().unwrap();
+    let suspect = Request {
+        client: (FATAL, 1).into(),
+        server,
+    };
+    let (_, clock) = bench.relay.learned();
+    bench.relay.suspects().note(clock.now(), &suspect, true);
+    plant(&bench, FATAL);
+    bench.wait_for("a refusal", |now| now.refused_suspects == 1);
+    assert_eq!(bench.statistics().panics, 0);
+    // Other clients of the listener are served.
+    let (mut client, mut server) = bench.pair();
+    assert!(carries(&mut client, &mut server));
 }
 
 #[test]
 fn sessions_of_other_threads_go_on() {
-    let (bench, at_next_sample) = fatal_bench(2);
+    let (bench, policy) = fatal_bench(2);
     let mut pairs: Vec<_> = (0..32).map(|_| bench.pair()).collect();
     bench.wait_for("all are counted", |now| now.sessions_active == 32);
-    at_next_sample.store(true, Ordering::Relaxed);
+    policy.at_next_sample.store(true, Ordering::Relaxed);
     // Samples follow data. The session with the panic may be any of them.
     for (client, server) in &mut pairs {
         let _ = carries(client, server);
@@ -200,11 +240,7 @@ fn socks5_bench() -> Bench {
         listen: Some(address),
         ..Listener::new("test", negotiation.into())
     };
-    let relay = Relay::start_with(&settings, vec![open], |_| {
-        Box::new(Fatal {
-            at_next_sample: Arc::default(),
-        })
-    });
+    let relay = Relay::start_with(&settings, vec![open], |_| Box::new(Fatal::default()));
     Bench {
         relay: relay.unwrap(),
         address,
@@ -229,13 +265,16 @@ fn request(bench: &Bench, port: u16) -> Option<u8> {
 #[test]
 fn a_negotiation_is_suspected_by_its_server() {
     let bench = socks5_bench();
-    assert_eq!(request(&bench, FATAL_PORT), None);
-    bench.wait_for("a panic", |now| now.panics == 1);
+    // The first fault, and the one of a plain connection.
+    for panics in 1..=2 {
+        assert_eq!(request(&bench, FATAL_PORT), None);
+        bench.wait_for("a panic", |now| now.panics == panics);
+    }
     for _ in 0..3 {
         // Not allowed by the rules.
         assert_eq!(request(&bench, FATAL_PORT), Some(2));
     }
-    assert_eq!(bench.statistics().panics, 1);
+    assert_eq!(bench.statistics().panics, 2);
     // Other servers are served.
     let port = bench.server.local_addr().unwrap().port();
     assert_eq!(request(&bench, port), Some(0));
@@ -251,7 +290,14 @@ fn a_negotiation_without_a_server_is_suspected_by_its_listener() {
         server: bench.address,
     };
     let (_, clock) = bench.relay.learned();
-    bench.relay.suspects().note(clock.now(), &suspect);
+    let note = |is_plain| {
+        let suspects = bench.relay.suspects();
+        suspects.note(clock.now(), &suspect, is_plain);
+    };
+    // A negotiation has no plain form. The next one that fails counts as one.
+    note(false);
+    assert_eq!(request(&bench, port), Some(0));
+    note(true);
     assert_eq!(request(&bench, port), None);
     bench.wait_for("a refusal", |now| now.refused_suspects == 1);
 }

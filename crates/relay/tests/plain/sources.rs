@@ -293,3 +293,56 @@ fn each_event_of_a_shared_descriptor_reaches_a_thread() {
         assert!(eventually(|| calls.load(Ordering::SeqCst) > before));
     }
 }
+
+/// A source whose calls panic for as long as it has not recovered; it counts the calls after that.
+struct Faulty {
+    descriptor: OwnedFd,
+    recovered: Arc<AtomicUsize>,
+    calls: Arc<AtomicUsize>,
+}
+
+impl EventSource for Faulty {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    fn handle(&mut self, _: &mut SourceHost<'_>) {
+        let has_recovered = self.recovered.load(Ordering::SeqCst) > 0;
+        assert!(has_recovered, "a planted fault");
+        self.calls.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn recover(&mut self) {
+        self.recovered.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn all_sources_of_a_thread_recover_from_a_panic() {
+    let bench = bench();
+    let make = |value, recovered: &Arc<AtomicUsize>| {
+        let source = Faulty {
+            descriptor: eventfd(value, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap(),
+            recovered: Arc::clone(recovered),
+            calls: Arc::default(),
+        };
+        let calls = Arc::clone(&source.calls);
+        assert!(bench.relay.add_source(0, Box::new(source)));
+        calls
+    };
+    let all: [Arc<AtomicUsize>; 2] = Default::default();
+    let quiet = make(0, &all[0]);
+    let readable = make(1, &all[1]);
+    // The thread calls each source once after the panic.
+    assert!(eventually(|| {
+        [&quiet, &readable]
+            .iter()
+            .all(|calls| calls.load(Ordering::SeqCst) > 0)
+    }));
+    assert_eq!(
+        all.map(|recovered| recovered.load(Ordering::SeqCst)),
+        [1, 1]
+    );
+    let now = bench.statistics();
+    assert_eq!((now.panics, now.threads_running), (1, 2));
+}

@@ -78,15 +78,25 @@ impl Policy for Endless {
     }
 }
 
-/// A relay whose policy may not return, and the door at which it waits.
+/// A relay whose policy may not return, and the door at which it waits. Each thread has a listening socket of
+/// its own.
 fn endless_bench(threads: usize, sessions: SessionLimits) -> (Bench, Door) {
+    bench_with_sockets(threads, threads, sessions)
+}
+
+/// As [`endless_bench`], with this number of listening sockets.
+fn bench_with_sockets(threads: usize, sockets: usize, sessions: SessionLimits) -> (Bench, Door) {
     let settings = Settings {
         threads,
         ..Settings::default()
     };
+    let with_sockets = Settings {
+        threads: sockets,
+        ..Settings::default()
+    };
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap();
-    let mut listener = listener(&settings, to, SessionSettings::default());
+    let mut listener = listener(&with_sockets, to, SessionSettings::default());
     listener.listener.limits = ListenerLimits {
         sessions,
         ..ListenerLimits::default()
@@ -164,10 +174,12 @@ fn a_new_thread_serves_at_once_and_the_stuck_one_ends_later() {
     assert_eq!((now.sessions_active, now.sessions_reset), (1, 9));
     let of_listener = &bench.relay.observer().listeners()["test"];
     assert_eq!((of_listener.opened, of_listener.active), (10, 1));
-    // The connection for which the thread is stuck is a suspect.
+    // The connection for which the thread is stuck is a suspect, and the next one is relayed plainly.
     let mut again = connect_from(ENDLESS, bench.address);
-    assert!(again.read(&mut [0]).map_or(true, |count| count == 0));
-    bench.wait_for("refused", |now| now.refused_suspects == 1);
+    let mut served_again = bench.accept();
+    assert!(carries(&mut again, &mut served_again));
+    assert_eq!(bench.statistics().sessions_plain, 1);
+    drop((again, served_again));
     // The stuck thread continues, notices that it is replaced, and ends.
     door.open();
     assert!(fatal.read(&mut [0]).map_or(true, |count| count == 0));
@@ -266,6 +278,31 @@ fn places_are_free_although_the_thread_never_continues() {
             .all(|(client, server)| carries(client, server))
     );
     assert_eq!(bench.statistics().sessions_active, 3);
+}
+
+/// More sessions than a thread has before it leaves a shared socket to one without any.
+const MANY: usize = 24;
+
+/// Both threads accept from one socket. The thread that hangs has no sessions.
+#[test]
+fn a_shared_socket_is_not_left_to_a_thread_that_hangs() {
+    let (bench, door) = bench_with_sockets(2, 1, SessionLimits::default());
+    let _fatal = connect_from(ENDLESS, bench.address);
+    stuck_thread(&bench.relay);
+    bench.server.set_nonblocking(true).unwrap();
+    let (mut clients, mut served) = (Vec::new(), Vec::new());
+    let are_served = (1..=MANY).all(|count| {
+        clients.push(bench.connect());
+        eventually(|| {
+            // As the owner of a relay does several times a second.
+            bench.relay.wake();
+            served.extend(bench.server.accept());
+            served.len() == count
+        })
+    });
+    // Otherwise the relay could not end.
+    door.open();
+    assert!(are_served, "{} of {MANY}", served.len());
 }
 
 #[test]

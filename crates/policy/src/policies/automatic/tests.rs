@@ -79,6 +79,22 @@ fn what_is_configured_is_left_alone() {
 }
 
 #[test]
+fn a_lost_session_holds_no_other_one_back() {
+    let mut policy = automatic(true);
+    let known = &mut Knowledge::default();
+    let mut busy = sample(1, 1, 0);
+    busy.client.unacknowledged = 1000;
+    policy.sample(Time::ZERO, &busy, known);
+    let client = request().client.ip();
+    assert!(!known.loads.is_alone(Time::ZERO, client, None));
+    assert_eq!((policy.sessions(), known.shared.len()), (1, 1));
+    policy.lose(SessionId(1));
+    crate::forget_running(known, client, SessionId(1));
+    assert!(known.loads.is_alone(Time::ZERO, client, None));
+    assert_eq!((policy.sessions(), known.shared.len()), (0, 0));
+}
+
+#[test]
 fn one_session_teaches_the_next_and_is_forgotten_itself() {
     let mut policy = automatic(true);
     let known = &mut Knowledge::default();

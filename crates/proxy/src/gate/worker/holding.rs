@@ -6,13 +6,14 @@ use std::time::Duration;
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
 use midspan_policy::leave_alone::Passage;
-use midspan_relay::{Arrival, Shortage, SourceSockets, connect_as_client};
+use midspan_relay::{Arrival, Shortage, connect_as_client};
 use midspan_units::Dscp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::super::held::{Held, Packet};
+use super::super::held::{Held, HeldSyns, Packet};
 use super::super::statistics::count;
+use super::super::syn::{self, Segment};
 use super::Worker;
 
 impl Worker {
@@ -54,6 +55,12 @@ impl Worker {
 
     /// The client has repeated its SYN while the first one is held.
     pub(super) fn handle_repetition(&mut self, packet: &Packet, request: Request) {
+        // Another thread may be slow to notice the answer of the server.
+        if let Some(held) = self.take_held(|all| all.take_if(request, Held::is_connected)) {
+            count(&self.counters.retransmissions_held);
+            self.decide(packet.id, Verdict::Drop);
+            return self.answer(held);
+        }
         let noted = (self.shared.held().of(request)).map(|(_, held)| {
             held.repetitions = held.repetitions.saturating_add(1);
             (held.listener, held.repetitions)
@@ -70,10 +77,9 @@ impl Worker {
             });
         let taken = match passage {
             Passage::Intercept => None,
-            // The server may have answered since this turn began.
+            // The server may have answered meanwhile.
             Passage::Pass | Passage::PassWatched => {
-                let is_waiting = |held: &Held| rustix::net::getpeername(&held.server).is_err();
-                self.shared.held().take_if(request, is_waiting)
+                self.take_held(|all| all.take_if(request, |held| !held.is_connected()))
             }
         };
         let Some(held) = taken else {
@@ -110,52 +116,56 @@ impl Worker {
         // The part that replaces this one takes over what is held, and then no more.
         match self.is_replaced() {
             false => all.insert(token, held),
-            true => self.decide(packet, Verdict::Drop),
+            true => return self.decide(packet, Verdict::Drop),
         }
+        drop(all);
+        shared.put_down(self.thread, packet);
     }
 
-    /// Watches the server legs of the SYNs that the former part on this thread has held.
-    pub(super) fn take_over(&self, sockets: &SourceSockets) {
-        let mut all = self.shared.held();
-        for (token, held) in all.of_thread(self.thread) {
-            if let Some(former) = held.sockets.take() {
-                let _ = former.forget(&held.server);
-            }
-            // A server leg that cannot be watched is given up at its deadline.
-            if sockets.watch(&held.server, token).is_ok() {
-                held.sockets = Some(sockets.clone());
-            }
-        }
+    /// Takes SYNs from those that are held: from now on, this part has to decide about them.
+    pub(super) fn take_held<T>(&self, take: impl FnOnce(&mut HeldSyns) -> T) -> T
+    where
+        for<'a> &'a T: IntoIterator<Item = &'a Held>,
+    {
+        let taken = take(&mut self.shared.held());
+        let packets = IntoIterator::into_iter(&taken).map(|held| held.packet.id);
+        self.shared.take_up(self.thread, packets);
+        taken
     }
 
-    /// The part on this thread was handling a SYN when it panicked, or when its thread was stuck. It has not
-    /// decided about the SYN. When the client repeats the SYN, it counts as a new one.
-    pub(super) fn abandon_in_hand(&self) {
-        let Some(request) = self.shared.put_in_hand(self.thread, None) else {
-            return;
+    /// Whether the held SYN of this connection has this sequence number. It has another one if the client has
+    /// begun a new attempt while a thread had the SYN of the former one in hand.
+    pub(super) fn holds_attempt(&self, request: Request, sequence: u32) -> bool {
+        let is_of_attempt = |held: &Held| match syn::read(&held.packet.bytes) {
+            Some(Segment::Syn(syn)) => syn.sequence == sequence,
+            _ => false,
         };
-        if self.shared.held().of(request).is_none() {
-            self.shared.openings.forget(request);
-        }
+        let mut all = self.shared.held();
+        let held = all.of(request);
+        held.is_none_or(|(_, held)| is_of_attempt(held))
     }
 
     /// The client has begun a new attempt from the same port; the connection to the server stays
     /// the same.
     pub(super) fn replace_held(&mut self, packet: Packet, request: Request) {
-        let replaced = match self.shared.held().of(request) {
+        let (kept, replaced) = match self.shared.held().of(request) {
             Some((_, held)) => {
                 held.repetitions = 0;
-                std::mem::replace(&mut held.packet, packet).id
+                let kept = packet.id;
+                (Some(kept), std::mem::replace(&mut held.packet, packet).id)
             }
-            None => packet.id,
+            // Another thread has the first SYN in hand. The client repeats this one.
+            None => (None, packet.id),
         };
+        if let Some(kept) = kept {
+            self.shared.put_down(self.thread, kept);
+        }
         self.decide(replaced, Verdict::Drop);
     }
 
     /// The server has answered, or the network has reported an error.
     pub(super) fn handle_answer(&mut self, token: u64) {
-        let held = self.shared.held().take(token);
-        if let Some(held) = held {
+        if let Some(held) = self.take_held(|all| all.take(token)) {
             let request = held.arrival.request;
             self.shared.put_in_hand(self.thread, Some(request));
             self.answer(held);
@@ -200,21 +210,18 @@ impl Worker {
     /// After the gate was stopped: the clients have repeated their SYNs meanwhile, which have
     /// passed the gate.
     pub(super) fn abandon_held(&mut self) {
-        let all = self.shared.held().take_all();
-        for held in all {
+        for held in self.take_held(HeldSyns::take_all) {
+            let request = held.arrival.request;
             count(&self.counters.dropped_stale);
-            self.shared.openings.forget(held.arrival.request);
+            self.shared.openings.forget(request);
+            self.end_call(held.server, request);
             self.decide(held.packet.id, Verdict::Drop);
         }
     }
 
     pub(super) fn handle_deadlines(&mut self) {
-        loop {
-            let due = self.shared.held().take_due(self.now);
-            match due {
-                Some(held) => self.give_up(held),
-                None => break,
-            }
+        while let Some(held) = self.take_held(|all| all.take_due(self.now)) {
+            self.give_up(held);
         }
     }
 }

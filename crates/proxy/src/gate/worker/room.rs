@@ -31,13 +31,12 @@ impl Worker {
 
     /// Lets a SYN whose client is overdue pass untouched, so that there is room for a new one.
     pub(super) fn make_room(&mut self, request: Request) {
-        let held = self.shared.held().take_of(request);
-        match held {
+        match self.take_held(|all| all.take_of(request)) {
             None => {
                 self.shared.openings.forget(request);
             }
             // The server may have answered since this turn began.
-            Some(held) if rustix::net::getpeername(&held.server).is_ok() => self.answer(held),
+            Some(held) if held.is_connected() => self.answer(held),
             Some(held) => {
                 count(&self.counters.passed_overdue);
                 self.end_call(held.server, request);

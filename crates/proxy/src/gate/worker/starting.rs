@@ -31,6 +31,8 @@ impl Worker {
         let request = arrival.request;
         if self.is_replaced() {
             // The client repeats its SYN, and another part decides about it.
+            self.end_call(server, request);
+            self.forget_unheld(request);
             return self.decide(packet.id, Verdict::Drop);
         }
         let start = self.start_of(request, listener);
@@ -44,7 +46,11 @@ impl Worker {
             server,
             expected: Some(expected),
         };
-        self.shared.openings.release(request, released, self.now);
+        if !(self.shared.openings).release(request, released, self.now) {
+            // Another part has given the opening up meanwhile. The client repeats its SYN.
+            self.forget_tracked(request);
+            return self.decide(packet.id, Verdict::Drop);
+        }
         match self.send_on(packet.bytes, request, listener, (window, thread)) {
             Ok(()) => {
                 count(&self.counters.taken);

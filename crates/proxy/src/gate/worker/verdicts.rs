@@ -16,6 +16,11 @@ impl Worker {
     /// socket has this one.
     pub(super) fn end_call(&self, server: OwnedFd, request: Request) {
         drop(server);
+        self.forget_tracked(request);
+    }
+
+    /// Removes the entry of Midspan's own attempt, whose socket is closed, from connection tracking.
+    pub(super) fn forget_tracked(&self, request: Request) {
         let Request { client, server } = request;
         // There is no entry if the host does not track Midspan's attempt.
         let _ = self.tracking.forget(client, server, self.server_zone);
@@ -102,6 +107,9 @@ impl Worker {
     pub(super) fn send_decisions(&mut self) {
         if let Err(error) = self.queue.flush() {
             debug!("no verdict on packets: {error}");
+        }
+        if !self.is_replaced() {
+            self.shared.note_sent(self.thread);
         }
     }
 

@@ -1,5 +1,6 @@
 //! The gate carries out the policy's decision about a SYN.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::sync::{Arc, Mutex};
 
@@ -7,11 +8,12 @@ use midspan_gateway::initial_window::MarkField;
 use midspan_gateway::interception::{
     Interception, InterceptionNumbers, LeftAlone, Plan, Selection,
 };
+use midspan_linux::packet_queue::{BUFFER, PacketQueue, Verdict};
 use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::opening_bound::OpeningLimits;
 use midspan_policy::{
-    Admission, Configured, Decision, KnowledgeParts, Policy, Request, SessionSample,
+    Admission, Configured, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
     SessionSettings, Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings};
@@ -23,21 +25,43 @@ use super::support::*;
 const BYPASSED: u16 = 81;
 const REFUSED: u16 = 82;
 const FATAL: u16 = 83;
+const SLOW: u16 = 84;
+const HELD: u16 = 85;
+/// The gate's queue, and one for what servers answer.
+const QUEUE: u16 = 7700;
+const ANSWERS: u16 = 1;
+
+/// What the policy and the test share.
+#[derive(Clone, Default)]
+struct Shared {
+    /// The requests.
+    seen: Arc<Mutex<Vec<Request>>>,
+    /// While it is locked, the policy does not return for one port.
+    door: Arc<Mutex<()>>,
+}
 
 /// A policy that lets connections to one port pass untouched, refuses those to another, panics for those
-/// to a third, and records the requests.
+/// to a third, waits at a door for those to a fourth, intercepts those to a fifth, and records the requests.
 struct ByPort {
-    seen: Arc<Mutex<Vec<Request>>>,
+    shared: Shared,
     otherwise: Configured,
 }
 
 impl Policy for ByPort {
     fn admit(&mut self, now: Time, request: &Request) -> Admission {
-        self.seen.lock().unwrap().push(*request);
+        self.shared.seen.lock().unwrap().push(*request);
         match request.server.port() {
             BYPASSED => Admission::Bypass,
             REFUSED => Admission::Refuse,
             FATAL => panic!("a planted fault"),
+            SLOW => {
+                drop(self.shared.door.lock().unwrap());
+                Admission::Bypass
+            }
+            HELD => Admission::Intercept {
+                handshake: Handshake::EndToEnd,
+                connect_timeout: None,
+            },
             _ => self.otherwise.admit(now, request),
         }
     }
@@ -68,7 +92,7 @@ impl Policy for ByPort {
 
 /// Rules, and a relay without listeners whose threads decide about SYNs. Connections that pass
 /// untouched or are refused need no listener.
-fn start(seen: &Arc<Mutex<Vec<Request>>>) -> (Interception, Gate, Relay) {
+fn start(shared: &Shared, threads: usize) -> (Interception, Gate, Relay) {
     let plan = Plan {
         numbers: InterceptionNumbers {
             table: "midspan".to_owned(),
@@ -76,7 +100,7 @@ fn start(seen: &Arc<Mutex<Vec<Request>>>) -> (Interception, Gate, Relay) {
             routing_table: 7690,
             rule_priority: 100,
             zone: 7700,
-            queue: 7700,
+            queue: QUEUE,
             forward_priority: 100,
         },
         selections: vec![Selection {
@@ -111,11 +135,15 @@ fn start(seen: &Arc<Mutex<Vec<Request>>>) -> (Interception, Gate, Relay) {
         asymmetric_route_time: TimeSpan::ZERO,
         opening_limits: OpeningLimits::new(16, 16, Some(64)),
     };
-    let relay = Relay::start(&relay_settings(), Vec::new()).unwrap();
+    let settings_of_relay = Settings {
+        threads,
+        ..Settings::default()
+    };
+    let relay = Relay::start(&settings_of_relay, Vec::new()).unwrap();
     let raw = [Family::V4, Family::V6].map(|family| Some(RawSocket::open(family).unwrap()));
     let listeners = || {
         let policy = ByPort {
-            seen: Arc::clone(seen),
+            shared: shared.clone(),
             otherwise: Configured::new(SessionSettings::default()),
         };
         vec![GateListener::with_policy(
@@ -128,11 +156,14 @@ fn start(seen: &Arc<Mutex<Vec<Request>>>) -> (Interception, Gate, Relay) {
     (interception, gate, relay)
 }
 
-fn relay_settings() -> Settings {
-    Settings {
-        threads: 2,
-        ..Settings::default()
-    }
+/// Packets in the gate's queue that have no verdict yet.
+fn waiting(network: &Network) -> usize {
+    let read = || fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap();
+    let text = network.gateway.run(read).unwrap();
+    // Each row has the number of a queue, the port of its reader, and the number of waiting packets.
+    let mut rows = text.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let row = rows.find(|row| row[0] == QUEUE.to_string());
+    row.map_or(0, |row| row[2].parse().unwrap())
 }
 
 #[kernel_test]
@@ -140,9 +171,10 @@ fn the_policy_is_asked_at_the_syn() {
     let network = Network::new();
     let _refused = network.listen(REFUSED);
     let listener = network.listen(BYPASSED);
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&seen);
-    let (interception, gate, relay) = network.gateway.run(move || start(&noted)).unwrap();
+    let shared = Shared::default();
+    let of_policy = shared.clone();
+    let started = network.gateway.run(move || start(&of_policy, 2));
+    let (interception, gate, relay) = started.unwrap();
     for (server, client) in BOTH {
         let mut near = network.connect(server, BYPASSED).unwrap();
         let (mut far, from) = accept(&listener);
@@ -151,7 +183,7 @@ fn the_policy_is_asked_at_the_syn() {
         echoes(&mut near, &mut far);
         let refused = network.connect(server, REFUSED).unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
-        let asked = std::mem::take(&mut *seen.lock().unwrap());
+        let asked = std::mem::take(&mut *shared.seen.lock().unwrap());
         let ports: Vec<u16> = asked.iter().map(|request| request.server.port()).collect();
         assert_eq!(ports, [BYPASSED, REFUSED]);
         for request in asked {
@@ -177,9 +209,10 @@ fn a_panic_of_the_gate_names_a_suspect() {
     let network = Network::new();
     let fatal = network.listen(FATAL);
     let listener = network.listen(BYPASSED);
-    let seen = Arc::new(Mutex::new(Vec::new()));
-    let noted = Arc::clone(&seen);
-    let (interception, gate, relay) = network.gateway.run(move || start(&noted)).unwrap();
+    let shared = Shared::default();
+    let of_policy = shared.clone();
+    let started = network.gateway.run(move || start(&of_policy, 2));
+    let (interception, gate, relay) = started.unwrap();
     for (number, (server, _)) in (1..).zip(BOTH) {
         for _ in 0..2 {
             let mut near = network.connect(server, FATAL).unwrap();
@@ -195,6 +228,92 @@ fn a_panic_of_the_gate_names_a_suspect() {
     assert!(gate.is_running());
     drop(gate);
     assert_eq!(relay.statistics().threads_running, 2);
+    drop(relay);
+    network.gateway.run(move || drop(interception)).unwrap();
+}
+
+/// The thread has read several SYNs when it panics for one of them. The others get a verdict as well, so none
+/// stays in the queue.
+#[kernel_test]
+fn packets_that_the_thread_has_read_get_a_verdict_after_a_panic() {
+    let network = &Network::new();
+    let _listening = [SLOW, FATAL, BYPASSED].map(|port| network.listen(port));
+    let shared = Shared::default();
+    let of_policy = shared.clone();
+    let started = network.gateway.run(move || start(&of_policy, 1));
+    let (interception, gate, relay) = started.unwrap();
+    std::thread::scope(|scope| {
+        let connect = |port| scope.spawn(move || network.connect(SERVER, port).unwrap());
+        let door = shared.door.lock().unwrap();
+        let mut clients = vec![connect(SLOW)];
+        wait_until("asked", || !shared.seen.lock().unwrap().is_empty());
+        clients.push(connect(FATAL));
+        wait_until("two wait", || waiting(network) == 2);
+        clients.extend([connect(BYPASSED), connect(BYPASSED)]);
+        wait_until("four wait", || waiting(network) == 4);
+        drop(door);
+        // Each client whose SYN was dropped repeats it.
+        for client in clients {
+            client.join().unwrap();
+        }
+    });
+    wait_until("no packet waits", || waiting(network) == 0);
+    assert_eq!(relay.statistics().panics, 1);
+    assert_eq!(gate.statistics().passed_suspects, 1);
+    drop(gate);
+    drop(relay);
+    network.gateway.run(move || drop(interception)).unwrap();
+}
+
+/// The server of a held SYN answers while the thread is busy. The thread panics before it notices the answer.
+#[kernel_test]
+fn the_answer_to_a_held_syn_is_not_lost_by_a_panic() {
+    let network = &Network::new();
+    let _listening = [SLOW, FATAL].map(|port| network.listen(port));
+    let text = format!(
+        "table inet answers {{\n chain through {{\n type filter hook forward priority 0;\n \
+         tcp sport {HELD} queue num {ANSWERS}\n }}\n}}\n"
+    );
+    rules(&network.router, &text);
+    let bind = || PacketQueue::bind(ANSWERS, 64, 64).unwrap();
+    let mut queue = network.router.run(bind).unwrap();
+    let shared = Shared::default();
+    let of_policy = shared.clone();
+    let started = network.gateway.run(move || start(&of_policy, 1));
+    let (interception, gate, relay) = started.unwrap();
+    std::thread::scope(|scope| {
+        let connect = |port| scope.spawn(move || network.connect(SERVER, port));
+        let held = connect(HELD);
+        let (mut answers, mut buffer) = (Vec::new(), vec![0; BUFFER]);
+        wait_until("an answer", || {
+            let received = queue.receive(&mut buffer, |packet| answers.push(packet.id));
+            received.unwrap();
+            !answers.is_empty()
+        });
+        let door = shared.door.lock().unwrap();
+        let slow = connect(SLOW);
+        let is_slow = |request: &Request| request.server.port() == SLOW;
+        wait_until("asked", || shared.seen.lock().unwrap().iter().any(is_slow));
+        let fatal = connect(FATAL);
+        // With the held one.
+        wait_until("three wait", || waiting(network) >= 3);
+        for answer in answers {
+            queue.decide(answer, Verdict::Accept { mark: None }).unwrap();
+        }
+        queue.flush().unwrap();
+        wait_until("answered", || unanswered(&network.gateway, HELD) == 0);
+        drop(door);
+        // What the server answers from now on passes.
+        rules(&network.router, "delete table inet answers\n");
+        let refused = held.join().unwrap().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+        for client in [slow, fatal] {
+            client.join().unwrap().unwrap();
+        }
+    });
+    wait_until("no packet waits", || waiting(network) == 0);
+    assert_eq!(relay.statistics().panics, 1);
+    drop(gate);
     drop(relay);
     network.gateway.run(move || drop(interception)).unwrap();
 }

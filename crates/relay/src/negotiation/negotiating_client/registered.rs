@@ -6,12 +6,16 @@ use std::sync::Arc;
 use midspan_policy::Request;
 
 use super::NegotiatingClient;
-use crate::register::{Entry, Register, Registration, SharedSocket};
+use crate::register::{Entry, InHand, Register, Registration, SharedSocket};
 
 impl NegotiatingClient {
     /// Adds the negotiation to the register of its thread, with this address as the server until the
-    /// client has named one. A proxy's address does not count as a client's.
-    pub fn register(&mut self, register: &Arc<Register>, listener: Option<SocketAddr>) {
+    /// client has named one, and whether the two are suspects. A proxy's address does not count as a client's.
+    pub fn register(
+        &mut self,
+        register: &Arc<Register>,
+        (listener, is_plain): (Option<SocketAddr>, bool),
+    ) {
         let is_client = self.settings.client_is_peer();
         let request = listener.filter(|_| is_client).map(|server| Request {
             client: self.client_address,
@@ -19,6 +23,8 @@ impl NegotiatingClient {
         });
         self.registration = Some(register.add(Entry {
             request,
+            is_plain,
+            session: 0,
             client: Arc::downgrade(&self.client),
             servers: Vec::new(),
             place: self.seat.place(),
@@ -31,13 +37,14 @@ impl NegotiatingClient {
         self.registration.as_ref()
     }
 
-    /// The client is to be connected to this server, or to this node of the overlay.
-    pub fn note_server(&self, server: SocketAddr) {
+    /// The client is to be connected to this server, or to this node of the overlay, and the session is
+    /// relayed without any mechanism if `is_plain`.
+    pub fn note_server(&mut self, server: SocketAddr, is_plain: bool) {
+        self.is_plain = is_plain;
         if let Some(registration) = &self.registration {
-            registration.set_request(Request {
-                client: self.client_address,
-                server,
-            });
+            let client = self.client_address;
+            let request = Request { client, server };
+            registration.set_request(InHand { request, is_plain });
         }
     }
 }

@@ -21,11 +21,11 @@
 //!
 //! The limit is the number of bytes that may have been written since the leg began
 //! ([`write_limit`](AutomaticAhead::write_limit)), and it counts from the right edge of the client's window. A client
-//! that stops reading still acknowledges what arrives, but it no longer moves this edge, so the limit stands still as
-//! well. A limit of the bytes in flight would move with each ACK until the next reading, and the client would
-//! discard what lies beyond its window. The kernel then waits for a retransmission time-out, which doubles with each
-//! try, and the leg would stand still for a long time after the client reads again. A sender that stays within the
-//! window asks for the next window instead, and continues as soon as the window opens.
+//! that stops reading still acknowledges what arrives, but it no longer moves this edge, nor the limit. A limit of the
+//! bytes in flight would move with each ACK until the next reading, and the client would discard the data beyond its
+//! window. The kernel then waits for a retransmission time-out, which doubles with each try, and the leg would send
+//! nothing for a long time after the client reads again. A sender that stays within the window requests the next
+//! window instead, and continues as soon as the window opens.
 //!
 //! The window scale can be changed only before the first byte is sent. So it is raised on each leg
 //! that might send ahead, and the cap keeps the leg within the client's true window.
@@ -366,8 +366,8 @@ impl AutomaticAhead {
             AheadState::Ahead | AheadState::TakenBack => {}
         }
         self.set_limit(segment, acknowledged);
-        // The client has promised room for all that can be in flight until the next reading. What waits to be
-        // sent can no longer be held back.
+        // The client has promised room for all that can be in flight until the next reading. Data that was written
+        // and not sent can no longer be held back.
         let written = window
             .max(in_flight)
             .saturating_add(sample.not_sent.bytes());
@@ -432,8 +432,8 @@ impl AutomaticAhead {
             // While the client has not read yet what has arrived, its window is smaller.
             AheadState::Watching | AheadState::Ahead => self.largest_truth,
         };
-        // A window of zero stops the kernel in any case. With a segment to send, it asks for the next window again
-        // and again, should the ACK get lost that opens the window.
+        // A window of zero stops the kernel in any case. With a segment to send, it requests the next window
+        // again and again, should the ACK get lost that opens the window.
         let least = match self.truth {
             0 => segment,
             _ => 0,

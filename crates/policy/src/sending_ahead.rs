@@ -55,7 +55,7 @@ impl SendAhead {
 /// eight times as long if losses repeat). Second, as many bytes were acknowledged as were allowed, or nothing is
 /// unacknowledged; this condition covers a leg that waits for a time-out. If the true window falls below a quarter
 /// of its largest value, the reader is slow, and no more than the true window is allowed. A window of zero stops
-/// the kernel in any case; then one segment is allowed, with which it asks for the next window.
+/// the kernel in any case; then one segment is allowed, with which it requests the next window.
 #[derive(Debug, Clone, Copy)]
 pub struct SendingAhead {
     wanted: u64,

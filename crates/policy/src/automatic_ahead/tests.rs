@@ -228,7 +228,7 @@ fn a_slow_reader_and_a_shortage_take_the_leg_back() {
         (AheadState::TakenBack, 30_000)
     );
     assert!(!ahead.record().has_failed);
-    // A window of zero stops the kernel, and one segment makes it ask for the next window.
+    // A window of zero stops the kernel, and one segment makes it request the next window.
     ahead.handle_sample(at(900), &reading(120, 400, 0));
     assert_eq!(cap(&ahead), 1_000);
     // A window that has room for less than a segment is not exceeded.

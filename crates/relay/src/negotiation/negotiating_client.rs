@@ -324,6 +324,12 @@ impl NegotiatingClient {
         self.memory.change(EACH_SESSION + buffers as u64 + queued);
     }
 
+    /// Counts the large receive window of an attempt to connect until the session begins. Failed attempts count
+    /// until then, too.
+    pub fn take_window(&mut self, attempt: &SetAside) {
+        self.memory.take_window(attempt);
+    }
+
     /// Continues the negotiation and returns what to do next. `call` begins to connect to an
     /// address; `spare` gets a descriptor in addition to those of a session.
     pub fn advance(
@@ -492,8 +498,9 @@ impl NegotiatingClient {
     }
 
     /// The start of the session; `None` before [`Step::Join`].
-    pub fn into_joined(self) -> Option<Joined> {
+    pub fn into_joined(mut self) -> Option<Joined> {
         let name = self.name();
+        let window = self.memory.split_window();
         let Stage::Connected(address, server) = self.stage else {
             return None;
         };
@@ -503,6 +510,7 @@ impl NegotiatingClient {
         };
         let arrival = Arrival {
             seat: Some(self.seat),
+            window,
             ..Arrival::new(request, Handshake::EndToEnd, self.begin)
         };
         let kept = Kept {

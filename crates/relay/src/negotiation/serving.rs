@@ -158,13 +158,18 @@ impl Negotiations {
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
         let class = acceptor.class_of(negotiating.client());
+        let mut windows = Vec::new();
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let connecting = acceptor.connect_new(now, &request, class, limits)?;
+            let (connecting, window) = acceptor.connect_new(now, &request, class, limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
+            windows.extend(window);
             Ok(Arc::new(connecting.socket))
         });
+        for window in &windows {
+            negotiating.take_window(window);
+        }
         self.carry_out(key, step, around);
     }
 
@@ -308,12 +313,14 @@ impl Negotiations {
             return around.acceptors.pause(listener, error, around.now);
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let mut joined = Session::new([client, server], number, record, arrival.seat, around.now);
+        let (seat, window) = (arrival.seat, arrival.window);
+        let mut joined = Session::new([client, server], number, record, seat, around.now);
         joined.begin_relaying(around.now);
         joined.hold(to_server, to_client);
         if let Some(framed) = framed {
             joined.carry(framed);
         }
+        let joined = (joined, window);
         (around.sessions).begin_connected(joined, (name, part), around.acceptors, around.now);
     }
 

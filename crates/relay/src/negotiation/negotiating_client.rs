@@ -78,6 +78,8 @@ pub struct NegotiatingClient {
     pub chosen_address: Option<SocketAddr>,
     /// Routes that have failed for this request.
     pub tried: Vec<Route>,
+    /// The connection is one of those over which its node may request rows again and again.
+    pub is_for_rows: bool,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,
     connect_time: TimeSpan,
@@ -246,6 +248,7 @@ impl NegotiatingClient {
             leaves_here: false,
             chosen_address: None,
             tried: Vec::new(),
+            is_for_rows: false,
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
@@ -297,10 +300,10 @@ impl NegotiatingClient {
         self.credentials.as_ref().map_or(0, |known| known.wrong())
     }
 
-    /// The address of the connection, if it comes directly from the client.
+    /// The address of the connection, if it comes directly from the client, or from a node.
     pub fn caller(&self) -> Option<IpAddr> {
-        let is_client = self.settings.client_is_peer();
-        is_client.then(|| self.client_address.ip())
+        let has_share = self.settings.peer_has_share();
+        has_share.then(|| self.peer.ip())
     }
 
     /// The address at the other end of the client's connection: the client's, a proxy's or a node's.

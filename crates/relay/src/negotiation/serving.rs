@@ -10,7 +10,10 @@ use midspan_policy::memory_share::LEAST_OF_SESSION;
 use midspan_policy::overlay::{HopRefusal, WantedHost};
 use midspan_units::Time;
 
-use super::{Joined, NegotiatingClient, Negotiations, Reason, Step};
+use super::{
+    Joined, MOST_OF_CLIENT, MOST_OF_NODE, MOST_ROWS_OF_NODE, NegotiatingClient, Negotiations,
+    Reason, Step,
+};
 use crate::acceptors::Acceptors;
 use crate::arrival::NewClient;
 use crate::destination::Negotiator;
@@ -52,7 +55,11 @@ impl Negotiations {
         if around.acceptors.is_suspect(index, address, around.now) {
             return self.counters.refused_suspects.add(1);
         }
-        let caller = settings.client_is_peer().then(|| address.ip());
+        let share = match settings.client_is_peer() {
+            true => MOST_OF_CLIENT,
+            false => MOST_OF_NODE,
+        };
+        let caller = settings.peer_has_share().then(|| (address.ip(), share));
         if !self.has_room(caller) {
             return self.count_refusal(Reason::Overload);
         }
@@ -212,8 +219,13 @@ impl Negotiations {
                     let acceptor = around.acceptors.get(listener);
                     let row = acceptor.map(|acceptor| acceptor.overlay.known().own_row(around.now));
                     let answer = row_answer(&row.unwrap_or_default());
+                    // A node beyond its share gets an answer, and then gives its place back.
+                    let sender = negotiating.peer().ip();
+                    if !negotiating.is_for_rows {
+                        negotiating.is_for_rows = self.rows.take(sender, MOST_ROWS_OF_NODE);
+                    }
                     // Draining does not wait for requests without end.
-                    let stays = around.acceptors.accepts(listener);
+                    let stays = negotiating.is_for_rows && around.acceptors.accepts(listener);
                     negotiating.report(answer, stays, around.now)
                 }
                 Step::Again(failure, errno) => self.try_again(key, (&failure, errno), around),
@@ -377,6 +389,9 @@ impl Negotiations {
         self.tries.note(client, wrong, now);
         self.timers.set(key, &mut negotiating.timer, None);
         self.count(negotiating.caller(), false);
+        if negotiating.is_for_rows {
+            self.rows.give_back(negotiating.peer().ip());
+        }
         self.counters.sessions_active.decrement();
         self.counters.negotiations_active.decrement();
         acceptors.end_session(negotiating.listener);

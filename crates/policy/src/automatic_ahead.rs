@@ -319,14 +319,16 @@ impl AutomaticAhead {
         if has_moved {
             self.moved = Some(now);
         }
-        self.note_window(sample.peer_window >> self.added, acknowledged, has_moved);
         if in_flight > 0 {
             self.began.get_or_insert(now);
         }
         let before = self.retransmitted.replace(sample.segments_retransmitted);
         let has_lost = before.is_some_and(|before| before != sample.segments_retransmitted);
+        let is_repairing = has_lost || was_repairing;
+        let truth = sample.peer_window >> self.added;
+        self.note_window(truth, acknowledged, has_moved && !is_repairing);
         self.peak = self.peak.max(in_flight);
-        match has_lost || was_repairing {
+        match is_repairing {
             // An ACK that fills a gap also acknowledges what had arrived before: that is no rate.
             true => self.train.begin_again(now, acknowledged),
             false => self.train.handle_reading(now, acknowledged, segment),
@@ -375,15 +377,17 @@ impl AutomaticAhead {
         self.is_limit = !self.is_free && in_flight >= self.cap / 4 * 3;
     }
 
-    /// Notes the window that the client advertises with its newest ACK.
-    fn note_window(&mut self, truth: u64, acknowledged: u64, has_moved: bool) {
+    /// Notes the window that the client advertises with its newest ACK. `has_arrived`: the ACK is for new data, and
+    /// no gap before this data keeps the client from reading it.
+    fn note_window(&mut self, truth: u64, acknowledged: u64, has_arrived: bool) {
         let edge = acknowledged.saturating_add(truth);
         let edge_before = std::mem::replace(&mut self.edge, edge);
         self.truth = truth;
         self.largest_truth = self.largest_truth.max(truth);
-        // Without a new ACK, nothing new is known.
-        if has_moved || edge != edge_before {
-            self.is_reading = truth >= self.largest_truth || edge > edge_before;
+        if edge > edge_before || truth >= self.largest_truth {
+            self.is_reading = true;
+        } else if has_arrived {
+            self.is_reading = false;
         }
     }
 

@@ -290,6 +290,21 @@ fn nothing_more_goes_ahead_to_a_client_that_stops_reading() {
     assert_eq!(ahead.write_limit(), Some(130_000 + 1_500_000));
 }
 
+/// Data behind a gap cannot be read, so it takes room, and the ACKs of a repair may not move the window.
+#[test]
+fn a_client_with_a_gap_has_not_stopped_reading() {
+    const GROWN: u64 = WINDOW + 80_000;
+    let mut ahead = after_first_flight();
+    let lost = |acknowledged, window| LegSample {
+        segments_retransmitted: 1,
+        ..reading(acknowledged, 500, window)
+    };
+    ahead.handle_sample(at(700), &lost(80, GROWN));
+    ahead.handle_sample(at(1_300), &lost(100, GROWN - 20_000));
+    let beyond = GROWN - 20_000;
+    assert_eq!(ahead.write_limit(), Some(80_000 + GROWN + beyond));
+}
+
 /// As the window of a client that does not read shrinks, it becomes smaller than the congestion window. It is no
 /// limit of the transfer for this reason.
 #[test]

@@ -9,15 +9,23 @@
 //!
 //! | state | data in flight | changes to |
 //! | --- | --- | --- |
-//! | [`Watching`](AheadState::Watching) | the client's window; for a known client whose window can grow, at least [`FIRST_FLIGHT`] segments | *ahead*, when the window is the limit, the rate is measured, and there is no queue |
+//! | [`Watching`](AheadState::Watching) | the client's window; for a known client whose window can grow, at least [`FIRST_FLIGHT`] segments | *ahead*, when the window is the limit, the client reads, the rate is measured, and there is no queue |
 //! | [`Ahead`](AheadState::Ahead) | 1.25 times what the measured rate carries in a round trip, at most [`MOST`], and at most 16 times what is acknowledged if the rate is not from earlier sessions | *watching*, when the client's window has grown to this |
 //! | [`TakenBack`](AheadState::TakenBack) | after a loss twice the client's window, if the client has taken data ahead; otherwise the client's window | no other state |
 //!
 //! A leg begins in *watching*, or in *ahead* if earlier sessions have measured the rate and their client took
 //! data ahead. A loss, a window that shrinks to less than half, and a shortage of memory lead to *taken back*.
-//! While the client's window is at least twice the congestion window, nothing is capped. While [other
-//! sessions](crate::network_load) of the client's network carry data, the client's window is the limit in
-//! every state.
+//! While the client's window is at least twice the congestion window and the data that waits to be sent, there is
+//! no limit. While [other sessions](crate::network_load) of the client's network carry data, the client's window
+//! is the limit in every state.
+//!
+//! The limit is the number of bytes that may have been written since the leg began
+//! ([`write_limit`](AutomaticAhead::write_limit)), and it counts from the right edge of the client's window. A client
+//! that stops reading still acknowledges what arrives, but it no longer moves this edge, nor the limit. A limit of the
+//! bytes in flight would move with each ACK until the next reading, and the client would discard the data beyond its
+//! window. The kernel then waits for a retransmission time-out, which doubles with each try, and the leg would send
+//! nothing for a long time after the client reads again. A sender that stays within the window requests the next
+//! window instead, and continues as soon as the window opens.
 //!
 //! The window scale can be changed only before the first byte is sent. So it is raised on each leg
 //! that might send ahead, and the cap keeps the leg within the client's true window.
@@ -47,8 +55,6 @@ const GROWING_SCALE: u8 = 4;
 const LEAST_WINDOW: u64 = 8;
 /// Largest window scale (RFC 7323 §2.3).
 const LARGEST_SCALE: u8 = 14;
-/// At least this many segments may always be in flight.
-const LEAST_SEGMENTS: u64 = 4;
 /// In flight: the measured rate times the round trip, times this fraction, so that the cap does not
 /// hold the rate down.
 const HEADROOM: (u64, u64) = (5, 4);
@@ -131,6 +137,9 @@ pub struct AutomaticAhead {
     is_proven: bool,
     /// Whether data may go beyond the window now: no other session of the network carries data.
     is_allowed: bool,
+    /// Bytes that may have been written since the leg began.
+    limit: u64,
+    /// The same as bytes that may be in flight, at the newest reading.
     cap: u64,
     is_free: bool,
     /// Nearly as much is in flight as the cap allows: the time by which the next reading is late is
@@ -139,6 +148,10 @@ pub struct AutomaticAhead {
     /// The client's window at the last reading, and the largest one.
     truth: u64,
     largest_truth: u64,
+    /// The acknowledged byte at which the client's window ends: its right edge.
+    edge: u64,
+    /// Whether the client reads: it does not only acknowledge, but also moves its window.
+    is_reading: bool,
     /// The most that was in flight, in bytes.
     peak: u64,
     began: Option<Time>,
@@ -196,11 +209,14 @@ impl AutomaticAhead {
             rate: rate.map_or(0, BitRate::bits_per_second),
             is_proven: is_trusted && rate.is_some(),
             is_allowed,
+            limit: 0,
             cap: 0,
             is_free: false,
             is_limit: false,
             truth: leg.window,
             largest_truth: leg.window,
+            edge: leg.window,
+            is_reading: true,
             peak: 0,
             began: None,
             train: AckTrain::default(),
@@ -217,7 +233,7 @@ impl AutomaticAhead {
         if ahead.is_proven && is_allowed {
             ahead.state = AheadState::Ahead;
         }
-        ahead.set_cap(segment, 0);
+        ahead.set_limit(segment, 0);
         Some(ahead)
     }
 
@@ -233,7 +249,17 @@ impl AutomaticAhead {
         self.leg.window << self.added
     }
 
-    /// Bytes that may be sent and not acknowledged; `None`: no cap.
+    /// Bytes that may have been written to the leg since it began, acknowledged ones included; `None`: no limit.
+    #[must_use]
+    pub const fn write_limit(&self) -> Option<u64> {
+        match self.is_free {
+            true => None,
+            false => Some(self.limit),
+        }
+    }
+
+    /// The same as bytes that may be sent and not acknowledged, at the newest reading; `None`: no cap. It fits only
+    /// as long as nothing more is acknowledged.
     #[must_use]
     pub const fn cap(&self) -> Option<ByteSize> {
         match self.is_free {
@@ -288,9 +314,9 @@ impl AutomaticAhead {
         let segment = u64::from(sample.segment_size.max(1));
         let in_flight = u64::from(sample.unacknowledged) * segment;
         let acknowledged = sample.bytes_acknowledged.bytes();
-        self.truth = sample.peer_window >> self.added;
         let was_repairing = self.acknowledged < self.repaired;
-        if std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged {
+        let has_moved = std::mem::replace(&mut self.acknowledged, acknowledged) != acknowledged;
+        if has_moved {
             self.moved = Some(now);
         }
         if in_flight > 0 {
@@ -298,8 +324,11 @@ impl AutomaticAhead {
         }
         let before = self.retransmitted.replace(sample.segments_retransmitted);
         let has_lost = before.is_some_and(|before| before != sample.segments_retransmitted);
+        let is_repairing = has_lost || was_repairing;
+        let truth = sample.peer_window >> self.added;
+        self.note_window(truth, acknowledged, has_moved && !is_repairing);
         self.peak = self.peak.max(in_flight);
-        match has_lost || was_repairing {
+        match is_repairing {
             // An ACK that fills a gap also acknowledges what had arrived before: that is no rate.
             true => self.train.begin_again(now, acknowledged),
             false => self.train.handle_reading(now, acknowledged, segment),
@@ -322,14 +351,14 @@ impl AutomaticAhead {
             self.is_over = true;
             self.take_back();
         }
-        self.largest_truth = self.largest_truth.max(self.truth);
         self.note_beyond(in_flight, acknowledged);
         let window = u64::from(sample.congestion_window) * segment;
         match self.state {
             AheadState::Watching => {
                 let is_limit = window > self.truth && self.peak >= self.cap / 4 * 3;
                 let is_measured = self.rate > 0 && acknowledged > 0;
-                if self.is_allowed && is_limit && is_measured && !has_queue(sample) {
+                let is_ready = is_measured && self.is_reading && !has_queue(sample);
+                if self.is_allowed && is_limit && is_ready {
                     self.state = AheadState::Ahead;
                 }
             }
@@ -338,10 +367,28 @@ impl AutomaticAhead {
             }
             AheadState::Ahead | AheadState::TakenBack => {}
         }
-        self.set_cap(segment, acknowledged);
-        // The client has promised room for all that is in flight until the next reading.
-        self.is_free = self.truth / 2 >= window.max(in_flight);
+        self.set_limit(segment, acknowledged);
+        // The client has promised room for all that can be in flight until the next reading. Data that was written
+        // and not sent can no longer be held back.
+        let written = window
+            .max(in_flight)
+            .saturating_add(sample.not_sent.bytes());
+        self.is_free = self.truth / 2 >= written;
         self.is_limit = !self.is_free && in_flight >= self.cap / 4 * 3;
+    }
+
+    /// Notes the window that the client advertises with its newest ACK. `has_arrived`: the ACK is for new data, and
+    /// no gap before this data keeps the client from reading it.
+    fn note_window(&mut self, truth: u64, acknowledged: u64, has_arrived: bool) {
+        let edge = acknowledged.saturating_add(truth);
+        let edge_before = std::mem::replace(&mut self.edge, edge);
+        self.truth = truth;
+        self.largest_truth = self.largest_truth.max(truth);
+        if edge > edge_before || truth >= self.largest_truth {
+            self.is_reading = true;
+        } else if has_arrived {
+            self.is_reading = false;
+        }
     }
 
     /// Whether the client has taken data ahead of its window, now or before, and reads.
@@ -368,20 +415,36 @@ impl AutomaticAhead {
         }
     }
 
-    fn set_cap(&mut self, segment: u64, acknowledged: u64) {
-        let least = self.truth.max(LEAST_SEGMENTS * segment);
-        let beyond = match self.state {
-            _ if !self.is_allowed => 0,
+    /// Sets the limit: the right edge of the client's window, and what may go beyond it.
+    fn set_limit(&mut self, segment: u64, acknowledged: u64) {
+        // The client makes room for data beyond its edge only while it reads.
+        let allowed = match self.state {
+            _ if !self.is_allowed || !self.is_reading => 0,
             AheadState::Watching => self.allowance,
             // ACKs that come later do not lower it.
             AheadState::Ahead => self.allowance.max(self.target(acknowledged)),
             // The lost segment is sent again first, so data that is sent afterwards arrives after it. By then
             // the client can read the whole first window, and its window has moved on by a full length. So
             // the client has room for twice its window.
-            AheadState::TakenBack if self.takes_data() => least.saturating_mul(2).min(MOST.bytes()),
+            AheadState::TakenBack if self.takes_data() => {
+                self.truth.saturating_mul(2).min(MOST.bytes())
+            }
             AheadState::TakenBack => 0,
         };
-        self.cap = least.max(beyond);
+        let window = match self.state {
+            AheadState::TakenBack => self.truth,
+            // While the client has not read yet what has arrived, its window is smaller.
+            AheadState::Watching | AheadState::Ahead => self.largest_truth,
+        };
+        // A window of zero stops the kernel in any case. With a segment to send, it requests the next window
+        // again and again, should the ACK get lost that opens the window.
+        let least = match self.truth {
+            0 => segment,
+            _ => 0,
+        };
+        let beyond = allowed.saturating_sub(window).max(least);
+        self.limit = self.edge.saturating_add(beyond);
+        self.cap = self.limit.saturating_sub(acknowledged);
     }
 
     /// Notes data beyond the client's window, and whether the client has taken it.

@@ -50,6 +50,13 @@ pub const fn sessions_carried(budget: u64) -> u64 {
 /// kernel's first window allows.
 pub const OPENING: u64 = 128 << 10;
 
+/// Bytes to reserve for a new connection that offers a receive window of `bytes` of data. The kernel counts a
+/// buffer twice as large, and the direction may come to reserve twice that.
+#[must_use]
+pub const fn reservation_of_window(bytes: u64) -> u64 {
+    bytes.saturating_mul(4)
+}
+
 /// Share of the budget that idle directions may keep for the moment they wake up: a quarter.
 const STILL_SHARE: u64 = 4;
 
@@ -162,10 +169,10 @@ impl MemoryShare {
     }
 
     /// Whether memory would not become short if a new connection offered a receive window of `bytes` of
-    /// data. The kernel counts a buffer twice as large, and the direction may come to reserve twice that.
+    /// data.
     #[must_use]
     pub fn has_room_for_window(&self, bytes: u64) -> bool {
-        self.fits(0, bytes.saturating_mul(4), 4)
+        self.fits(0, reservation_of_window(bytes), 4)
     }
 
     /// Limit of each buffer of an idle direction. It is a power of two, so that it seldom changes

@@ -107,7 +107,7 @@ pub struct NarrowDecision {
 /// | --- | --- |
 /// | before the first byte | [`start`](Self::start) |
 /// | input | [`handle_sample`](Self::handle_sample) and [`handle_end`](Self::handle_end), which return what changes; [`set_ahead_allowed`](Self::set_ahead_allowed), [`handle_shortage`](Self::handle_shortage) |
-/// | output | [`cap`](Self::cap) or [`cap_within_window`](Self::cap_within_window); [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
+/// | output | [`cap`](Self::cap), or [`cap_within_window`](Self::cap_within_window) and [`write_limit`](Self::write_limit); [`poll_timeout`](Self::poll_timeout): when to read the leg again, while data is in flight |
 /// | getters | [`is_read`](Self::is_read), [`segment_size`](Self::segment_size), [`is_oversized`](Self::is_oversized), [`sending_ahead_losses`](Self::sending_ahead_losses), [`ahead_state`](Self::ahead_state), [`ahead_record`](Self::ahead_record) |
 #[derive(Debug)]
 pub struct NarrowLeg {
@@ -258,15 +258,26 @@ impl NarrowLeg {
     }
 
     /// The same for a sender that keeps to the client's window as it reads it, so that it needs no
-    /// cap while the whole window for sending ahead is allowed.
+    /// cap while the whole window for sending ahead is allowed, and that observes the [write
+    /// limit](Self::write_limit).
     #[must_use]
     pub fn cap_within_window(&self) -> Option<ByteSize> {
         let ahead = self.ahead.as_ref().map(SendingAhead::cap);
         let ahead = ahead.filter(|cap| *cap != self.wanted);
+        let bounded = self.bounded.as_ref().and_then(BoundedStart::bound);
         let all = self.segments_cap.into_iter().chain(ahead);
-        all.chain(self.automatic_cap())
+        all.chain(bounded)
             .min()
             .filter(|cap| cap.bytes() != u64::MAX)
+    }
+
+    /// Largest number of bytes that may have been written to the leg since it began, acknowledged ones
+    /// included: the limit of sending ahead without a profile. `None`: no limit.
+    #[must_use]
+    pub fn write_limit(&self) -> Option<u64> {
+        self.automatic
+            .as_ref()
+            .and_then(AutomaticAhead::write_limit)
     }
 
     /// When to read the leg again, while data is in flight; `None` if nothing will change.

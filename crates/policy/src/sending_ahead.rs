@@ -11,8 +11,6 @@ pub const PAPER_WINDOW: ByteSize = ByteSize::from_bytes(524_280);
 const LARGEST_SCALE: u8 = 14;
 /// A reader is slow if its window has shrunk below 1/`SLOW_READER` of the largest window seen.
 const SLOW_READER: u64 = 4;
-/// At least this many segments may always be in flight.
-const LEAST_SEGMENTS: u64 = 4;
 /// Least time without loss before more is allowed, and how often repeated losses double it.
 const LEAST_CALM: TimeSpan = TimeSpan::from_milliseconds(100);
 const DOUBLINGS: u32 = 3;
@@ -52,12 +50,12 @@ impl SendAhead {
 ///
 /// The window scale cannot be changed once data has been sent, so the leg is limited by how much is written to
 /// it. While nothing is lost, the whole wanted window is allowed. After a loss, the client may have to drop the
-/// data beyond its true window, so only the true window is allowed, but at least four segments. The allowed
-/// window then doubles, step by step, each time when two conditions are met. First, no segment was lost for
-/// a round trip (at least 0.1 s, and up to eight times as long if losses repeat). Second, as many bytes were
-/// acknowledged as were allowed, or nothing is unacknowledged; this condition covers a leg that waits for a
-/// time-out. If the true window falls below a quarter of its largest value, the reader is slow, and no more
-/// than the true window is allowed, but at least four segments. A window of zero stops the sender in any case.
+/// data beyond its true window, so only the true window is allowed. The allowed window then doubles, step by step,
+/// each time when two conditions are met. First, no segment was lost for a round trip (at least 0.1 s, and up to
+/// eight times as long if losses repeat). Second, as many bytes were acknowledged as were allowed, or nothing is
+/// unacknowledged; this condition covers a leg that waits for a time-out. If the true window falls below a quarter
+/// of its largest value, the reader is slow, and no more than the true window is allowed. A window of zero stops
+/// the kernel in any case; then one segment is allowed, with which it requests the next window.
 #[derive(Debug, Clone, Copy)]
 pub struct SendingAhead {
     wanted: u64,
@@ -123,7 +121,10 @@ impl SendingAhead {
         self.round_trip = sample.round_trip_time.unwrap_or(self.round_trip);
         let truth = sample.peer_window >> self.added.min(63);
         self.largest_true = self.largest_true.max(truth);
-        let least = LEAST_SEGMENTS * u64::from(sample.segment_size.max(1));
+        let allowed = match truth {
+            0 => u64::from(sample.segment_size.max(1)),
+            truth => truth,
+        };
         let acknowledged = sample.bytes_acknowledged.bytes();
         let has_moved = sample.unacknowledged == 0
             || acknowledged.saturating_sub(self.acknowledged) >= self.cap;
@@ -134,19 +135,17 @@ impl SendingAhead {
             self.sent_again = sample.segments_retransmitted;
             self.calm_since = now;
             self.acknowledged = acknowledged;
-            self.cap = self.cap.min(truth.max(least));
+            self.cap = self.cap.min(allowed);
         } else if has_moved && now.since(self.calm_since) >= self.calm() {
             self.calm_since = now;
             self.acknowledged = acknowledged;
-            self.cap = self
-                .cap
-                .saturating_mul(2)
-                .min(self.wanted)
-                .max(self.cap.min(least));
+            self.cap = self.cap.saturating_mul(2).min(self.wanted);
         }
-        if truth < self.largest_true / SLOW_READER {
-            self.cap = self.cap.min(truth.max(least));
-        }
+        self.cap = match truth < self.largest_true / SLOW_READER {
+            true => self.cap.min(allowed),
+            // What the client has room for is allowed in any case.
+            false => self.cap.max(truth.min(self.wanted)),
+        };
         LegDecision {
             in_flight_cap: (self.cap != before).then(|| self.cap()),
             ..LegDecision::default()
@@ -230,6 +229,11 @@ mod tests {
         ahead.handle_sample(at(0), &sample(65_536, 3, 0));
         ahead.handle_sample(at(10), &sample(10_000, 3, 0));
         assert_eq!(ahead.cap().bytes(), 10_000);
+        // Not even if the window has room for less than a segment. At zero, the kernel sends nothing.
+        ahead.handle_sample(at(20), &sample(1_000, 3, 0));
+        assert_eq!(ahead.cap().bytes(), 1_000);
+        ahead.handle_sample(at(30), &sample(0, 3, 0));
+        assert_eq!(ahead.cap().bytes(), 1_000);
         // Since then the client may have read everything.
         for i in 0..10 {
             ahead.handle_sample(at(500 + i * 200), &sample(65_536, 3, 0));

@@ -6,7 +6,7 @@ use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{FirstFlight, Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 
-use super::limits::Seat;
+use super::limits::{Seat, SetAside};
 use super::register::SharedSocket;
 
 /// A connection that will become a session, with all decisions that are made before its legs exist.
@@ -35,6 +35,8 @@ pub struct Arrival {
     pub start: Option<LearnedStart>,
     /// How the first flight to the server is spread, if the gate has opened the server leg.
     pub server_flight: Option<FirstFlight>,
+    /// Memory that is set aside for a large receive window of the server leg.
+    pub window: Option<SetAside>,
 }
 
 impl Arrival {
@@ -50,6 +52,7 @@ impl Arrival {
             seat: None,
             start: None,
             server_flight: None,
+            window: None,
         }
     }
 }

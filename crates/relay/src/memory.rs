@@ -13,7 +13,7 @@ use midspan_policy::memory_share::{Bounding, OPENING};
 use midspan_units::{Time, TimeSpan};
 
 use super::acceptors::Acceptors;
-use super::limits::Limits;
+use super::limits::{Limits, SetAside};
 use super::register::Register;
 use super::rounds::Rounds;
 use super::session::Session;
@@ -71,15 +71,18 @@ impl Measuring {
         self.rounds.next()
     }
 
-    /// Begins to account for a new session.
-    pub fn begin(&self, session: &mut Session) {
+    /// Begins to account for a new session. A large receive window of its server leg counts as it was set aside,
+    /// until the session is measured.
+    pub fn begin(&self, session: &mut Session, window: Option<SetAside>) {
         self.register.begin_session();
-        note(session, &self.register, (0, OPENING));
+        let offered = window.as_ref().map_or(0, SetAside::window);
+        note(session, &self.register, (0, OPENING + offered));
+        drop(window);
     }
 
     /// Both legs of a session are connected, and it has read nothing. While memory is not short,
-    /// the session is charged like the last measured session of its listener. It is measured later,
-    /// when it has events; many sessions end before.
+    /// the session is charged like the last measured session of its listener, unless one of its windows was
+    /// opened wide. It is measured later, when it has events; many sessions end before.
     pub fn begin_bounding(&mut self, session: &mut Session, acceptors: &mut Acceptors, now: Time) {
         let budget = &self.limits.budget;
         if budget.limit().is_none() {
@@ -87,8 +90,10 @@ impl Measuring {
         }
         let listener = usize::from(session.listener);
         let fresh = acceptors.get(listener).and_then(|it| it.fresh);
+        let is_usual = u64::from(session.upkeep.reserved) * 1024 <= OPENING;
         if let Some((until, reserved)) = fresh
             && now < until
+            && is_usual
             && !budget.is_short()
         {
             note(session, &self.register, (0, reserved));
@@ -96,7 +101,7 @@ impl Measuring {
             return;
         }
         self.measure(session, acceptors);
-        if let Some(acceptor) = acceptors.get_mut(listener) {
+        if is_usual && let Some(acceptor) = acceptors.get_mut(listener) {
             acceptor.fresh = Some((now + FRESH, u64::from(session.upkeep.reserved) * 1024));
         }
     }

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use midspan_linux::tcp::{self, Agreed, Repair};
 use midspan_policy::ahead_history::AheadRecord;
 use midspan_policy::automatic_ahead::{AcceptedLeg, AheadState, AutomaticAhead};
+use midspan_policy::learned_start::SEGMENT;
 use midspan_policy::narrow_leg::{NarrowClient, NarrowDecision};
 use midspan_policy::oversized_segments::{Event, OversizedStart};
 use midspan_policy::{AccessLink, LegSample, Policy, narrow_leg};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
-use serde::{Deserialize, Serialize};
 
 use super::knowledge::SharedKnowledge;
 use super::listener::Listener;
@@ -22,6 +22,10 @@ use super::sample::sample;
 use super::statistics::Counters;
 use super::throttle::kernel_rate;
 use crate::profile::{self, AccessProfile, HEADERS, SIX_HEADERS, SegmentMarks};
+
+mod report;
+
+pub use report::NarrowReport;
 
 /// The access profiles of a listener's clients.
 #[derive(Debug, Clone)]
@@ -42,33 +46,6 @@ impl Profiles {
     }
 }
 
-/// Counters of a narrow leg, for logs and the list of sessions.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct NarrowReport {
-    /// Name of the profile; empty for a client without one.
-    pub profile: String,
-    /// Present segment size, in bytes of data; 0 if the kernel chooses it.
-    pub segment_size_bytes: u32,
-    /// Oversized segments sent.
-    pub oversized_segments: u64,
-    /// Oversized segments sent as probes.
-    pub probes: u32,
-    /// Probes lost, and later returns to the client's own segment size.
-    pub fallbacks: u32,
-    /// Bits that are added to the client's window scale.
-    pub added_window_scale: u8,
-    /// How often a loss limited the leg to the client's true window.
-    pub sending_ahead_losses: u32,
-    /// Whether data is sent ahead of the window of a client without a profile: "watching", "ahead"
-    /// or "taken_back".
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sending_ahead: Option<String>,
-    /// ACKs without data received.
-    pub acknowledgements: u32,
-    /// Bytes of these ACKs, with IP and TCP headers.
-    pub acknowledgement_bytes: u64,
-}
-
 /// A leg towards a narrow client, or a long one.
 #[derive(Debug)]
 pub struct NarrowLeg {
@@ -87,6 +64,8 @@ pub struct NarrowLeg {
     ack_size: u32,
     last_moved: Time,
     round_trip: Option<TimeSpan>,
+    /// Bytes that might be written after the newest reading; `None`: any number.
+    room: Option<u64>,
     next_look: Option<Time>,
     /// The number of sent segments at the last count, if segments were oversized since then.
     counted: Option<u32>,
@@ -99,7 +78,8 @@ impl NarrowLeg {
     /// Prepares the leg of an accepted client, to which nothing has been sent yet. `None` if no
     /// profile applies to this client, or none of the profile's measures can be used, and nothing is
     /// sent ahead without a profile. With `bound`, its initial window is that of a bounded start, and
-    /// its first flight has this many segments. Also returns the number of options that the kernel refused.
+    /// its first flight has this many segments: this holds even if the kernel refuses everything else.
+    /// Also returns the number of options that the kernel refused.
     pub fn begin(
         socket: impl AsFd,
         client: IpAddr,
@@ -115,11 +95,13 @@ impl NarrowLeg {
             if !policy.sends_ahead() && bound.is_none() {
                 return (None, 0);
             }
-            return match Self::prepare_long(socket, client, profiles, (policy, known), bound, now) {
+            let decides = (&mut *policy as &mut dyn Policy, known);
+            return match Self::prepare_long(socket, client, profiles, decides, bound, now) {
                 Ok((leg, errors)) => (leg.map(Box::new), errors),
                 Err(error) => {
                     tracing::debug!("a long leg is left as it is: {error}");
-                    (None, 1)
+                    let leg = Self::only_bounded(client, profiles, policy, bound, now);
+                    (leg.map(Box::new), 1)
                 }
             };
         };
@@ -135,7 +117,8 @@ impl NarrowLeg {
             Ok(leg) => (leg.map(Box::new), 0),
             Err(error) => {
                 tracing::debug!(profile = profile.name, "a client is left as it is: {error}");
-                (None, 1)
+                let leg = Self::only_bounded(client, profiles, policy, bound, now);
+                (leg.map(Box::new), 1)
             }
         }
     }
@@ -187,8 +170,47 @@ impl NarrowLeg {
             ahead,
             bound,
         });
+        let mut leg = Self::new(client, profiles, decides, agreed.timestamps, now);
+        leg.round_trip = sample.round_trip_time;
+        // Nothing is in the send buffer yet.
+        leg.set_room(&sample, ByteSize::default());
+        Ok((Some(leg), errors))
+    }
+
+    /// A leg on which nothing can be set. Its socket has the large initial window of a bounded start from the
+    /// beginning, so the bound has to hold all the same. `None` if there is none.
+    fn only_bounded(
+        client: IpAddr,
+        profiles: &Profiles,
+        policy: &mut dyn Policy,
+        bound: Option<u32>,
+        now: Time,
+    ) -> Option<Self> {
+        bound?;
+        let decides = policy.narrow(&NarrowClient {
+            access: AccessLink::default(),
+            segment_size: SEGMENT,
+            window: 0,
+            window_scale: 0,
+            sizes: Arc::default(),
+            start: OversizedStart::Probe,
+            verdict: None,
+            ahead: None,
+            bound,
+        });
+        Some(Self::new(client, profiles, decides, false, now))
+    }
+
+    /// A leg without a profile.
+    fn new(
+        client: IpAddr,
+        profiles: &Profiles,
+        decides: narrow_leg::NarrowLeg,
+        has_timestamps: bool,
+        now: Time,
+    ) -> Self {
         let is_four = client.to_canonical().is_ipv4();
-        let leg = Self {
+        Self {
             profiles: profiles.clone(),
             place: None,
             client,
@@ -196,15 +218,15 @@ impl NarrowLeg {
             marks: Vec::new(),
             is_four,
             own_mark: 0,
-            ack_size: acknowledgement_size(is_four, agreed.timestamps),
+            ack_size: acknowledgement_size(is_four, has_timestamps),
             last_moved: now,
-            round_trip: sample.round_trip_time,
+            round_trip: None,
+            room: None,
             next_look: None,
             counted: None,
             was_ahead: false,
             report: NarrowReport::default(),
-        };
-        Ok((Some(leg), errors))
+        }
     }
 
     fn prepare(
@@ -273,20 +295,10 @@ impl NarrowLeg {
             tcp::set_pacing_rate(socket, rate)?;
         }
         let mut leg = Self {
-            profiles: profiles.clone(),
             place: Some(place),
-            client,
-            decides,
             marks,
-            is_four,
             own_mark,
-            ack_size: acknowledgement_size(is_four, agreed.timestamps),
-            last_moved: now,
-            round_trip: None,
-            next_look: None,
-            counted: None,
-            was_ahead: false,
-            report: NarrowReport::default(),
+            ..Self::new(client, profiles, decides, agreed.timestamps, now)
         };
         leg.take_in(socket, &sample, now)?;
         Ok(Some(leg))
@@ -317,6 +329,12 @@ impl NarrowLeg {
         self.decides.cap_within_window()
     }
 
+    /// Bytes that may be written from the newest reading to the next one; `None`: any number. Data that is sent
+    /// ahead has this limit instead of a [cap](Self::cap).
+    pub const fn room(&self) -> Option<u64> {
+        self.room
+    }
+
     /// The highest rate of the kernel, if the profile has one.
     pub const fn pacing_rate(&self) -> Option<BitRate> {
         self.decides.start().pacing_rate
@@ -341,25 +359,44 @@ impl NarrowLeg {
     }
 
     /// Reads the leg, if it is time, and does what the policies decide; the number of options that
-    /// the kernel refused.
-    pub(super) fn look(&mut self, socket: impl AsFd, now: Time, counters: &Counters) -> u64 {
+    /// the kernel refused. `None` if it was not read.
+    pub(super) fn look(
+        &mut self,
+        socket: impl AsFd,
+        now: Time,
+        counters: &Counters,
+    ) -> Option<u64> {
         let socket = socket.as_fd();
         if self.next_look.is_none_or(|at| now < at) {
-            return 0;
+            return None;
         }
+        // Before the sample: of data that is acknowledged in between, less room results, and not more.
+        let queued = tcp::unacknowledged_bytes(socket).unwrap_or_default();
         let Ok(sample) = sample(socket) else {
             self.next_look = None;
-            return 0;
+            return None;
         };
         let before = self.report.clone();
         let refused = u64::from(self.take_in(socket, &sample, now).is_err());
+        self.set_room(&sample, queued);
         self.push_held(socket, &sample, now);
         self.count(&before, counters);
-        // Without data in flight, nothing changes until data is written.
+        // Without data in flight, nothing changes until data is written. Without room, none is written.
         let is_busy = sample.unacknowledged > 0 || sample.not_sent.bytes() > 0;
+        let is_busy = is_busy || self.room == Some(0);
         let next = self.decides.poll_timeout(now);
         self.next_look = next.filter(|_| is_busy || now.since(self.last_moved) < QUIET);
-        refused
+        Some(refused)
+    }
+
+    /// Notes how much may be written after this reading, of a leg with this many bytes in its send buffer.
+    fn set_room(&mut self, sample: &LegSample, queued: ByteSize) {
+        let written = sample
+            .bytes_acknowledged
+            .bytes()
+            .saturating_add(queued.bytes());
+        let limit = self.decides.write_limit();
+        self.room = limit.map(|limit| limit.saturating_sub(written));
     }
 
     fn take_in(
@@ -547,3 +584,6 @@ const fn acknowledgement_size(is_four: bool, timestamps: bool) -> u32 {
 
 /// After this time without data in flight, a leg is no longer read.
 const QUIET: TimeSpan = TimeSpan::from_milliseconds(300);
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use super::destination::{Finder, Found, Negotiator, ServerLegSource};
 use super::knowledge::SharedKnowledge;
 use super::leg_options::{self, LegError};
 use super::legs::{self, Connecting, InputStart, Legs};
-use super::limits::{Limits, Places, Shortage};
+use super::limits::{Limits, Places, SetAside, Shortage};
 use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
@@ -309,10 +309,10 @@ impl Acceptor {
     fn connect(
         &mut self,
         (client, class): (OwnedFd, Dscp),
-        arrival: Arrival,
+        mut arrival: Arrival,
         source: ServerLegSource,
         now: Time,
-        limits: &Limits,
+        limits: &Arc<Limits>,
     ) -> Acceptance {
         let request = arrival.request;
         let start = match (arrival.is_bypassed, &source) {
@@ -329,7 +329,7 @@ impl Acceptor {
                 let window = arrival.start;
                 let policy = &mut self.policy;
                 let mut start = policy.start(now, &request, window, &mut self.knowledge);
-                limits.bound_window(&mut start.server);
+                arrival.window = limits.offer_window(&mut start.server);
                 start
             }
         };
@@ -455,7 +455,8 @@ impl Acceptor {
     }
 
     /// Begins to connect to one of the addresses of a server, for a session that is relayed without any
-    /// mechanism if `is_plain`. `class` is that of the client's SYN.
+    /// mechanism if `is_plain`. `class` is that of the client's SYN. Also returns the memory that is set aside
+    /// for a large receive window.
     ///
     /// # Errors
     /// Those of `socket(2)` and `connect(2)`.
@@ -464,15 +465,18 @@ impl Acceptor {
         now: Time,
         (request, is_plain): (&Request, bool),
         class: Dscp,
-        limits: &Limits,
-    ) -> rustix::io::Result<Connecting> {
+        limits: &Arc<Limits>,
+    ) -> rustix::io::Result<(Connecting, Option<SetAside>)> {
         let mut start = LegStart::default();
+        let mut window = None;
         if !is_plain {
             let known = &mut self.knowledge;
             start = self.policy.server_start(now, request, &[], known);
-            limits.bound_window(&mut start);
+            window = limits.offer_window(&mut start);
         }
-        self.connect_server(ServerLegSource::OwnAddress, *request, start, class)
+        let source = ServerLegSource::OwnAddress;
+        let connecting = self.connect_server(source, *request, start, class)?;
+        Ok((connecting, window))
     }
 
     /// The server of a session has never answered.

@@ -1,5 +1,5 @@
 //! Limits of a direction's writing, even if its outbound leg has room: pacing at the input of TCP (Shikama
-//! §3.2) and a cap of the data in flight.
+//! §3.2), a cap of the data in flight, and the room of a leg on which data is sent ahead.
 //!
 //! Pure: the module [`super::transfer`] calls [`Throttle::allow`] before each write and reports how much it
 //! read and wrote. No event of the kernel announces that writing may continue, so `allow` returns the time of
@@ -48,6 +48,8 @@ pub struct Throttle {
     permitted: u32,
     /// By [`CapBy`].
     caps: [Option<u64>; 2],
+    /// Bytes that may be written until there is new room.
+    room: Option<u64>,
     look: TimeSpan,
     /// The bytes in flight at the last check that found no room, and since when there are this many.
     full: (u64, Time),
@@ -82,6 +84,23 @@ impl Throttle {
     /// From now on, at most `cap` bytes are in flight. `round_trip` is the round-trip time.
     pub fn set_cap(&mut self, by: CapBy, cap: ByteSize, round_trip: Option<TimeSpan>) {
         self.caps[by as usize] = Some(cap.bytes());
+        self.set_look(round_trip);
+    }
+
+    /// From now on, at most this many bytes are written, until there is new room. ACKs do not enlarge it: they show
+    /// that data has arrived, but not that the peer has room for more.
+    pub fn set_room(&mut self, room: u64, round_trip: Option<TimeSpan>) {
+        self.room = Some(room);
+        self.set_look(round_trip);
+    }
+
+    /// Removes the limit of the room; returns whether no limit is left.
+    pub fn lift_room(&mut self) -> bool {
+        self.room = None;
+        self.is_idle()
+    }
+
+    fn set_look(&mut self, round_trip: Option<TimeSpan>) {
         let look = round_trip.unwrap_or_default() / LOOKS;
         self.look = look.clamp(SHORTEST_LOOK, LONGEST_LOOK);
     }
@@ -93,7 +112,7 @@ impl Throttle {
     }
 
     fn is_idle(&self) -> bool {
-        self.pacing.is_none() && self.caps == [None; 2]
+        self.pacing.is_none() && self.caps == [None; 2] && self.room.is_none()
     }
 
     /// This many bytes were read and are held.
@@ -130,6 +149,13 @@ impl Throttle {
             }
             allowed = allowed.min(room);
         }
+        if let Some(room) = self.room {
+            if room == 0 {
+                // New room comes with a reading of the leg, which has a time of its own.
+                return Err(now + self.look * RARER);
+            }
+            allowed = allowed.min(u32::try_from(room).unwrap_or(u32::MAX));
+        }
         Ok(allowed)
     }
 
@@ -147,6 +173,7 @@ impl Throttle {
     /// This many bytes were written; returns whether no limit is left.
     pub fn handle_written(&mut self, bytes: u32) -> bool {
         self.permitted = self.permitted.saturating_sub(bytes);
+        self.room = self.room.map(|room| room.saturating_sub(bytes.into()));
         if self.permitted == 0 {
             self.pacing.take_if(|pacing| pacing.is_over());
         }
@@ -264,6 +291,29 @@ mod tests {
             throttle.allow(next, 50_000, || 20_000),
             Err(next + round_trip / 64)
         );
+    }
+
+    /// Whatever the peer acknowledges in between.
+    #[test]
+    fn no_more_is_written_than_there_is_room() {
+        let mut throttle = Throttle::default();
+        let round_trip = TimeSpan::from_milliseconds(320);
+        throttle.set_room(10_000, Some(round_trip));
+        assert_eq!(throttle.allow(Time::ZERO, 8_000, || 0), Ok(8_000));
+        assert!(!throttle.handle_written(8_000));
+        assert_eq!(throttle.allow(Time::ZERO, 8_000, || 0), Ok(2_000));
+        assert!(!throttle.handle_written(2_000));
+        let next = throttle.allow(Time::ZERO, 6_000, || 0).unwrap_err();
+        assert!(next > Time::ZERO);
+        throttle.set_room(3_000, Some(round_trip));
+        assert_eq!(throttle.allow(next, 6_000, || 0), Ok(3_000));
+        // A cap of the data in flight holds as well.
+        let cap = ByteSize::from_bytes(5_000);
+        throttle.set_cap(CapBy::Profile, cap, Some(round_trip));
+        assert_eq!(throttle.allow(next, 6_000, || 4_000), Ok(1_000));
+        assert!(!throttle.lift_cap(CapBy::Profile));
+        assert!(throttle.lift_room());
+        assert_eq!(throttle.allow(next, 6_000, || 0), Ok(6_000));
     }
 
     #[test]

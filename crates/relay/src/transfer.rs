@@ -131,6 +131,11 @@ impl Transfer {
         self.throttle.take_if(|throttle| throttle.lift_cap(by));
     }
 
+    /// Removes the limit of the room for sending ahead.
+    pub fn lift_room(&mut self) {
+        self.throttle.take_if(|throttle| throttle.lift_room());
+    }
+
     /// Moves as much data as possible from one leg to the other, with at most [`ACTIONS_PER_TURN`] actions.
     ///
     /// `last`: the other direction is complete, and both sockets will be closed after this direction. Closing

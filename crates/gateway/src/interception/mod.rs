@@ -15,7 +15,8 @@
 //! - A SYN that the relay lets pass, or that arrives while no relay runs: `forward`, as if Midspan were
 //!   absent.
 //! - QUIC (UDP port 443), both directions: at `forward`, packets are counted and pass untouched. If the
-//!   listener rejects QUIC, the first packets of a client go into the queue, and are refused.
+//!   listener rejects QUIC, some of the first packets of clients go into the queue, and are refused; the rest is
+//!   dropped.
 //! - A client's ACK to a server whose SYN-ACK has not passed this machine: at `forward`, if the relay
 //!   watches the connection, the ACK goes into the queue, so that the relay detects the asymmetric route.
 //!
@@ -39,6 +40,7 @@ mod plan;
 mod port_reuse;
 pub mod probe;
 pub(crate) mod queue_target;
+mod quic;
 pub(crate) mod rules;
 #[cfg(test)]
 mod rules_tests;

@@ -10,6 +10,7 @@ use super::left_alone;
 use super::own_tables::{self, Parameter};
 use super::plan::{Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
+use super::quic::{self, QUIC};
 
 /// Before connection tracking (-200), because the chain sets the zone, and after defragmentation
 /// (-400).
@@ -21,8 +22,6 @@ const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
 const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
-/// A packet that opens a connection of QUIC over its usual port, or repeats such a packet.
-const QUIC: &str = "udp dport 443 ct state new";
 /// The packet with which a client completes the handshake.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
 /// Sets of connections that have passed untouched and are watched. The kernel adds and removes
@@ -462,6 +461,7 @@ impl Rules<'_> {
         Chain::regular(&format!("quic_{index}"))
             .rule("ct status dnat return")
             .rules(left_out(selection))
+            .rule(quic::limit())
             .rule(format!("{} accept", self.set_mark(mark)))
     }
 

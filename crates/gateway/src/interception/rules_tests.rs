@@ -217,6 +217,8 @@ fn quic_is_rejected_only_where_its_tcp_would_be_intercepted() {
             "ip saddr 192.0.2.0/24 return",
             "ip6 daddr 2001:db8::1/128 return",
             "ip6 saddr 2001:db8::1/128 return",
+            // They share the queue with SYNs, and must not fill it.
+            "limit rate over 500/second burst 128 packets drop",
             "meta mark set meta mark & 0xf0ffffff | 0x0b000000 accept",
         ]
     );

@@ -1,7 +1,5 @@
 //! One direction of a link as one stage.
 
-use std::collections::VecDeque;
-
 use midspan_units::Time;
 
 use super::{Configuration, LinkError, Parts, build};
@@ -17,14 +15,21 @@ use crate::stage::{Output, Outputs, Stage, Waiting};
 ///
 /// A poll of a link that never changes does not advance its time: a packet that arrived before the
 /// poll, and is handed over after it, counts as arrived when it did.
+///
+/// Such a link returns each drop when it is due, in order of time with the deliveries.
 #[derive(Debug)]
 pub struct Pipeline<P> {
     parts: Parts<P>,
-    /// Packets that will be delivered, in order of time, if their fate is decided already.
-    on_the_way: VecDeque<(Time, P)>,
-    /// Packets that were dropped when they arrived.
-    dropped: Outputs<P>,
+    /// Packets whose fate is decided already, by the place at which they leave the link. Those of one place are in
+    /// order of time.
+    decided: [Outputs<P>; 3],
 }
+
+/// The places at which a packet leaves the link: it does not enter, it is lost after its transmission, or it reaches
+/// the far end.
+const ENTRANCE: usize = 0;
+const MIDDLE: usize = 1;
+const FAR_END: usize = 2;
 
 impl<P: Packet + Send + 'static> Pipeline<P> {
     /// One direction of a link, as [`build`] makes it.
@@ -34,8 +39,7 @@ impl<P: Packet + Send + 'static> Pipeline<P> {
     pub fn new(configuration: &Configuration, streams: Streams<'_>) -> Result<Self, LinkError> {
         Ok(Self {
             parts: build(configuration, streams)?,
-            on_the_way: VecDeque::new(),
-            dropped: Outputs::default(),
+            decided: Default::default(),
         })
     }
 }
@@ -43,9 +47,16 @@ impl<P: Packet + Send + 'static> Pipeline<P> {
 impl<P: Packet> Pipeline<P> {
     fn pass_entrance(&mut self, now: Time, packet: P) {
         match self.parts.body.decide(now, &packet) {
-            Some(Verdict::Delivered { due }) => self.on_the_way.push_back((due, packet)),
+            Some(Verdict::Delivered { due }) => {
+                self.decided[FAR_END].push(Output::Delivered { due, packet });
+            }
             Some(Verdict::Dropped { due, reason }) => {
-                self.dropped.push_dropped(due, packet, reason)
+                let place = match reason {
+                    DropReason::Lost => MIDDLE,
+                    DropReason::Damaged => FAR_END,
+                    _ => ENTRANCE,
+                };
+                self.decided[place].push_dropped(due, packet, reason);
             }
             None => {
                 if let Some(stage) = self.parts.body.stage_mut() {
@@ -69,32 +80,30 @@ impl<P: Packet> Stage<P> for Pipeline<P> {
                 }
             }
             Entering::Refused(packet) => {
-                self.dropped.push_dropped(now, packet, DropReason::Refused);
+                self.decided[ENTRANCE].push_dropped(now, packet, DropReason::Refused);
             }
         }
     }
 
     fn poll(&mut self, now: Time) -> Option<Output<P>> {
-        if let Some(dropped) = self.dropped.pop() {
-            return Some(dropped);
-        }
         if let Some(stage) = self.parts.body.stage_mut() {
-            return stage.poll(now);
+            return self.decided[ENTRANCE].pop().or_else(|| stage.poll(now));
         }
-        let (due, packet) = self.on_the_way.pop_front_if(|(due, _)| *due <= now)?;
-        Some(Output::Delivered { due, packet })
+        let places = self.decided.iter_mut();
+        let due = places.filter(|of| of.due().is_some_and(|due| due <= now));
+        due.min_by_key(|of| of.due())?.pop()
     }
 
     fn poll_timeout(&self) -> Option<Time> {
         match self.parts.body.stage() {
             Some(stage) => stage.poll_timeout(),
-            None => self.on_the_way.front().map(|(due, _)| *due),
+            None => self.decided.iter().filter_map(Outputs::due).min(),
         }
     }
 
     fn held(&self) -> usize {
         let staged = self.parts.body.stage().map_or(0, Stage::held);
-        staged + self.on_the_way.len() + self.dropped.len()
+        staged + self.decided.iter().map(Outputs::len).sum::<usize>()
     }
 
     fn waiting(&self) -> Waiting {

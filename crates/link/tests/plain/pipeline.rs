@@ -156,6 +156,31 @@ fn take(link: &mut Pipeline<Numbered>, end: Time, events: &mut Vec<Event>) {
     }
 }
 
+/// The times at which packets leave a link, in the order in which they are returned. If the link is polled `late`, it is
+/// polled only at the end.
+fn times(configuration: &Configuration, arrivals: &[(u64, u32)], late: bool) -> Vec<Time> {
+    let mut link = Pipeline::new(configuration, STREAMS).unwrap();
+    let (mut now, mut events) = (Time::ZERO, Vec::new());
+    for ((gap, size), number) in arrivals.iter().zip(0..) {
+        now += TimeSpan::from_nanoseconds(*gap);
+        if !late {
+            take(&mut link, now, &mut events);
+        }
+        let packet = Numbered {
+            number,
+            size: *size,
+            offset: 0,
+            more: false,
+        };
+        link.handle(now, packet);
+    }
+    while let Some(output) = link.poll(END) {
+        let (due, packet) = (output.due(), *output.packet());
+        events.push((packet, due, None));
+    }
+    events.into_iter().map(|(_, due, _)| due).collect()
+}
+
 fn total(counters: &Counters) -> u64 {
     use DropReason::{Contention, Damaged, Early, Filtered, Lost, QueueFull, Refused};
     let dropped = [
@@ -186,6 +211,20 @@ proptest! {
         };
         prop_assert!(is_fixed(&configuration) && !is_fixed(&staged));
         prop_assert_eq!(fast, run(&staged, &arrivals));
+    }
+
+    /// A packet that is lost after its transmission leaves the link later than one that finds the queue full
+    /// meanwhile, and earlier than the packets before it arrive.
+    #[test]
+    fn deliveries_and_drops_of_the_fast_path_come_in_order_of_time(
+        mut configuration in plain(),
+        arrivals in arrivals(),
+        is_compressed in any::<bool>(),
+        late in any::<bool>(),
+    ) {
+        configuration.header_compression = is_compressed;
+        let times = times(&configuration, &arrivals, late);
+        prop_assert!(times.is_sorted(), "{:?}", times);
     }
 
     #[test]

@@ -228,8 +228,12 @@ fn a_slow_reader_and_a_shortage_take_the_leg_back() {
         (AheadState::TakenBack, 30_000)
     );
     assert!(!ahead.record().has_failed);
+    // A window of zero stops the kernel, and one segment makes it request the next window.
     ahead.handle_sample(at(900), &reading(120, 400, 0));
-    assert_eq!(cap(&ahead), 4_000);
+    assert_eq!(cap(&ahead), 1_000);
+    // A window that has room for less than a segment is not exceeded.
+    ahead.handle_sample(at(950), &reading(120, 400, 700));
+    assert_eq!(cap(&ahead), 700);
     let mut ahead = after_first_flight();
     ahead.handle_shortage();
     ahead.handle_sample(at(800), &reading(100, 500, WINDOW * 2));
@@ -246,6 +250,88 @@ fn a_slow_reader_and_a_shortage_take_the_leg_back() {
     };
     ahead.handle_sample(at(600), &lost);
     assert_eq!(cap(&ahead), WINDOW);
+}
+
+/// Such a client still acknowledges what arrives, until its window is full.
+#[test]
+fn a_client_that_stops_reading_gets_nothing_beyond_its_window() {
+    let leg = AcceptedLeg {
+        window: 64_000,
+        ..leg()
+    };
+    let unknown = AheadHistory::default();
+    let mut ahead = AutomaticAhead::prepare(&leg, None, &unknown, true).unwrap();
+    assert_eq!(ahead.write_limit(), Some(64_000));
+    for (turn, acknowledged) in [0_u32, 20, 40, 60].into_iter().enumerate() {
+        let window = 64_000 - u64::from(acknowledged) * 1_000;
+        let sample = reading(acknowledged.into(), 64 - acknowledged, window);
+        ahead.handle_sample(at(600 + 100 * turn as u64), &sample);
+        assert_eq!(ahead.write_limit(), Some(64_000));
+    }
+    ahead.handle_sample(at(1_000), &reading(64, 0, 0));
+    assert_eq!(ahead.write_limit(), Some(65_000));
+    // It reads on.
+    ahead.handle_sample(at(20_000), &reading(64, 0, 64_000));
+    assert_eq!(ahead.write_limit(), Some(128_000));
+}
+
+#[test]
+fn nothing_more_goes_ahead_to_a_client_that_stops_reading() {
+    const GROWN: u64 = WINDOW + 80_000;
+    let mut ahead = after_first_flight();
+    assert_eq!(ahead.write_limit(), Some(80_000 + 1_280_000));
+    ahead.handle_sample(at(700), &reading(120, 500, GROWN - 40_000));
+    assert_eq!(ahead.state(), AheadState::Ahead);
+    assert_eq!(ahead.write_limit(), Some(80_000 + GROWN));
+    // A reading without a new ACK shows nothing new.
+    ahead.handle_sample(at(710), &reading(120, 500, GROWN - 40_000));
+    assert_eq!(ahead.write_limit(), Some(80_000 + GROWN));
+    ahead.handle_sample(at(720), &reading(130, 500, GROWN));
+    assert_eq!(ahead.write_limit(), Some(130_000 + 1_500_000));
+}
+
+/// Data behind a gap cannot be read, so it takes room, and the ACKs of a repair may not move the window.
+#[test]
+fn a_client_with_a_gap_has_not_stopped_reading() {
+    const GROWN: u64 = WINDOW + 80_000;
+    let mut ahead = after_first_flight();
+    let lost = |acknowledged, window| LegSample {
+        segments_retransmitted: 1,
+        ..reading(acknowledged, 500, window)
+    };
+    ahead.handle_sample(at(700), &lost(80, GROWN));
+    ahead.handle_sample(at(1_300), &lost(100, GROWN - 20_000));
+    let beyond = GROWN - 20_000;
+    assert_eq!(ahead.write_limit(), Some(80_000 + GROWN + beyond));
+}
+
+/// As the window of a client that does not read shrinks, it becomes smaller than the congestion window. It is no
+/// limit of the transfer for this reason.
+#[test]
+fn a_client_that_stops_reading_is_not_sent_ahead() {
+    let mut ahead = prepared();
+    for turn in 0..=8_u32 {
+        let acknowledged = u64::from(10 * turn);
+        let sample = reading(acknowledged, 80, 400_000 + acknowledged * 1_000);
+        ahead.handle_sample(at(600 + 5 * u64::from(turn)), &sample);
+    }
+    assert_eq!(ahead.state(), AheadState::Watching);
+    let mut sample = reading(160, 400, 400_000);
+    sample.congestion_window = 450;
+    ahead.handle_sample(at(700), &sample);
+    assert_eq!(ahead.state(), AheadState::Watching);
+    assert_eq!(ahead.write_limit(), Some(560_000));
+}
+
+#[test]
+fn what_waits_to_be_sent_counts_before_the_limit_goes() {
+    let mut ahead = after_first_flight();
+    let mut sample = reading(2_000, 1_000, 4_200_000);
+    ahead.handle_sample(at(3_000), &sample);
+    assert_eq!(ahead.write_limit(), None);
+    sample.not_sent = ByteSize::from_bytes(30_000);
+    ahead.handle_sample(at(3_100), &sample);
+    assert_eq!(ahead.write_limit(), Some(6_200_000));
 }
 
 #[test]
@@ -324,8 +410,8 @@ fn readings_follow_each_other_sooner_while_the_rate_is_measured() {
 }
 
 proptest! {
-    /// With any readings: no more than the bound or the client's window is in flight, and at most two
-    /// windows after a loss.
+    /// With any readings: the limit is the right edge of the client's window, and beyond it at most the bound, or
+    /// one window after a loss.
     #[test]
     fn the_cap_is_bounded(
         steps in proptest::collection::vec(
@@ -363,13 +449,17 @@ proptest! {
             ahead.handle_sample(at(now), &sample);
             is_taken_back |= ahead.state() == AheadState::TakenBack;
             prop_assert_eq!(is_taken_back, ahead.state() == AheadState::TakenBack);
-            let least = 4 * u64::from(SEGMENT);
-            match ahead.cap() {
-                Some(cap) if !is_allowed => prop_assert_eq!(cap.bytes(), window.max(least)),
-                Some(cap) if is_taken_back => prop_assert!(cap.bytes() <= 2 * window.max(least)),
-                Some(cap) => prop_assert!(cap.bytes() <= MOST.bytes().max(window)),
+            let edge = acknowledged + window;
+            let least = if window == 0 { u64::from(SEGMENT) } else { 0 };
+            let limit = ahead.write_limit();
+            match limit {
+                Some(limit) if !is_allowed => prop_assert_eq!(limit, edge + least),
+                Some(limit) if is_taken_back => prop_assert!(limit <= edge + window.max(least)),
+                Some(limit) => prop_assert!(limit <= edge + MOST.bytes()),
                 None => prop_assert!(window / 2 >= u64::from(congestion.max(in_flight)) * 1_000),
             }
+            prop_assert!(limit.is_none_or(|limit| limit >= edge));
+            prop_assert_eq!(ahead.cap().map(ByteSize::bytes), limit.map(|limit| limit - acknowledged));
             prop_assert!(ahead.poll_timeout(at(now)) > at(now));
         }
     }

@@ -2,20 +2,42 @@
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
+use crate::half_life::HalfLife;
+
 /// The largest rate of the newest 5 to 10 minutes counts: each of several concurrent sessions delivers
 /// only a part.
 const SPAN: TimeSpan = TimeSpan::from_seconds(300);
-/// Without new samples, a rate is halved after each such time, and forgotten after this many.
-const HALF_LIFE: TimeSpan = TimeSpan::from_seconds(600);
-const LIVES: u64 = 6;
 
-/// The largest rate at which a leg has delivered recently.
+/// The largest rate at which a leg has delivered recently. It is halved after each ten minutes, and forgotten after
+/// an hour. Smaller rates that are measured meanwhile do not make it young again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RateEstimate {
     begin: Time,
-    present: u64,
-    before: u64,
-    noted: Time,
+    present: Highest,
+    before: Highest,
+}
+
+/// The largest rate of a span in bit/s, and its age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Highest {
+    rate: u64,
+    age: HalfLife,
+}
+
+impl Default for Highest {
+    fn default() -> Self {
+        Self {
+            rate: 0,
+            age: HalfLife::begin(Time::ZERO),
+        }
+    }
+}
+
+impl Highest {
+    /// The rate that it is worth now.
+    fn at(&self, now: Time) -> u64 {
+        self.age.of(now, self.rate)
+    }
 }
 
 impl RateEstimate {
@@ -27,8 +49,6 @@ impl RateEstimate {
         if is_application_limited && rate <= known {
             return;
         }
-        let lives = self.lives(now).min(LIVES);
-        (self.present, self.before) = (self.present >> lives, self.before >> lives);
         if known == 0 {
             *self = Self {
                 begin: now,
@@ -39,12 +59,12 @@ impl RateEstimate {
         if elapsed >= SPAN {
             self.before = match elapsed < SPAN * 2 {
                 true => self.present,
-                false => 0,
+                false => Highest::default(),
             };
-            (self.present, self.begin) = (0, now);
+            (self.present, self.begin) = (Highest::default(), now);
         }
-        self.present = self.present.max(rate);
-        self.noted = now;
+        let Highest { rate: highest, age } = &mut self.present;
+        age.raise(now, highest, rate);
     }
 
     /// The rate; `None` if it is unknown.
@@ -53,16 +73,8 @@ impl RateEstimate {
         BitRate::from_bits_per_second(self.bits(now))
     }
 
-    fn lives(&self, now: Time) -> u64 {
-        now.since(self.noted).nanoseconds() / HALF_LIFE.nanoseconds()
-    }
-
     fn bits(&self, now: Time) -> u64 {
-        let lives = self.lives(now);
-        match lives < LIVES {
-            true => self.present.max(self.before) >> lives,
-            false => 0,
-        }
+        self.present.at(now).max(self.before.at(now))
     }
 }
 
@@ -100,6 +112,22 @@ mod tests {
             rate.note(at(second), kilobits(2_000), false);
         }
         assert_eq!(rate.get(at(601)), Some(kilobits(2_000)));
+    }
+
+    #[test]
+    fn smaller_samples_do_not_keep_an_old_rate_young() {
+        let mut rate = RateEstimate::default();
+        rate.note(at(0), kilobits(20_000), false);
+        rate.note(at(299), kilobits(2_000), false);
+        rate.note(at(550), kilobits(2_000), false);
+        assert_eq!(rate.get(at(599)), Some(kilobits(20_000)));
+        assert_eq!(rate.get(at(600)), Some(kilobits(10_000)));
+        // Now the second one is the largest of the newest two spans.
+        rate.note(at(860), kilobits(1_000), false);
+        assert_eq!(rate.get(at(860)), Some(kilobits(2_000)));
+        // It has its own age.
+        assert_eq!(rate.get(at(1_149)), Some(kilobits(2_000)));
+        assert_eq!(rate.get(at(1_150)), Some(kilobits(1_000)));
     }
 
     #[test]

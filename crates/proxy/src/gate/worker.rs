@@ -493,10 +493,11 @@ impl Worker {
     fn open_early(&mut self, packet: Packet, listener: usize, mut arrival: Arrival) {
         let request = arrival.request;
         let mark = packet.mark & !self.mask;
-        let Some(start) = self.server_start(request, listener) else {
+        let Some((start, window)) = self.server_start(request, listener) else {
             return self.leave(packet.id, request);
         };
         arrival.server_flight = start.first_flight;
+        arrival.window = window;
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use midspan_policy::memory_share::{EACH_SESSION, MemoryShare};
+use midspan_policy::memory_share::{EACH_SESSION, MemoryShare, reservation_of_window};
 use midspan_units::ByteSize;
 
 /// The budget, and how much of it is used.
@@ -114,10 +114,20 @@ impl Budget {
             .is_none_or(|share| share.has_room_to_open(opening, bytes))
     }
 
-    /// Whether a new connection may offer a receive window of this many bytes of data.
-    pub fn has_room_for_window(&self, bytes: u64) -> bool {
-        self.share()
-            .is_none_or(|share| share.has_room_for_window(bytes))
+    /// Reserves what a receive window of this many bytes of data may come to hold, and returns the reserved bytes.
+    /// `None` if memory would become short.
+    pub fn reserve_window(&self, bytes: u64) -> Option<u64> {
+        let reservation = reservation_of_window(bytes);
+        let share = self.share();
+        // Another thread may reserve at the same time: only one of two gets the last room.
+        let reserve = |reserved: u64| {
+            let share = share.map(|share| MemoryShare { reserved, ..share });
+            let has_room = share.is_none_or(|share| share.has_room_for_window(bytes));
+            has_room.then(|| reserved.saturating_add(reservation))
+        };
+        let order = Ordering::Relaxed;
+        let result = self.reserved.fetch_update(order, order, reserve);
+        result.is_ok().then_some(reservation)
     }
 
     /// Whether there is no room for new sessions.

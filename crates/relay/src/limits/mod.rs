@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use midspan_policy::LegStart;
 use midspan_policy::client_share::{self, is_crowded, share_of_client};
 use midspan_policy::memory_share::sessions_carried;
 use midspan_units::{ByteSize, TimeSpan};
@@ -168,12 +167,6 @@ impl Limits {
         };
         new.change(limits);
         new
-    }
-
-    /// Leaves a new leg the kernel's own receive window, unless there is memory for a larger one.
-    pub fn bound_window(&self, leg: &mut LegStart) {
-        let has_room = |window: &ByteSize| self.budget.has_room_for_window(window.bytes());
-        leg.receive_window = leg.receive_window.filter(has_room);
     }
 
     /// Changes the limits; existing sessions continue.

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Mutex, Weak};
 
+use midspan_policy::LegStart;
+
 use super::{Limits, lock};
 
 /// Bytes of the budget that are in use, or may come to be used, until this is dropped.
@@ -19,6 +21,8 @@ pub(crate) struct MemoryAside {
 struct Bytes {
     used: u64,
     reserved: u64,
+    /// What the receive window of a server leg may come to hold. It counts as queues, as it does in a session.
+    window: u64,
     is_opening: bool,
     is_gone: bool,
 }
@@ -43,6 +47,7 @@ impl Limits {
         let bytes = Bytes {
             used: 0,
             reserved: least,
+            window: 0,
             is_opening: false,
             is_gone: false,
         };
@@ -50,6 +55,26 @@ impl Limits {
             limits: Arc::clone(self),
             bytes: Mutex::new(bytes),
         }))
+    }
+
+    /// Leaves a new server leg the kernel's own receive window, unless there is memory for a larger one. What a
+    /// larger one may come to hold is set aside: until the leg belongs to a session that is measured, nothing else
+    /// counts it, and many connections that begin at once would get more than there is.
+    #[must_use]
+    pub fn offer_window(self: &Arc<Self>, leg: &mut LegStart) -> Option<SetAside> {
+        let window = leg.receive_window?;
+        let Some(reserved) = self.budget.reserve_window(window.bytes()) else {
+            leg.receive_window = None;
+            return None;
+        };
+        Some(self.window_aside(reserved))
+    }
+
+    /// Owns the reservation of a window.
+    fn window_aside(self: &Arc<Self>, reserved: u64) -> SetAside {
+        let set_aside = self.set_aside(0);
+        lock(&set_aside.0.bytes).window = reserved;
+        set_aside
     }
 }
 
@@ -65,6 +90,27 @@ impl SetAside {
         budget.change_use(bytes.used, used);
         budget.change_aside(bytes.reserved, reserved);
         (bytes.used, bytes.reserved) = (used, reserved);
+    }
+
+    /// What the receive window may come to hold, in bytes.
+    pub(crate) fn window(&self) -> u64 {
+        lock(&self.0.bytes).window
+    }
+
+    /// Takes the receive window of another connection attempt over.
+    pub(crate) fn take_window(&mut self, other: &Self) {
+        let window = std::mem::take(&mut lock(&other.0.bytes).window);
+        let mut bytes = lock(&self.0.bytes);
+        match bytes.is_gone {
+            true => self.0.limits.budget.change_reserved(window, 0),
+            false => bytes.window = bytes.window.saturating_add(window),
+        }
+    }
+
+    /// Splits the receive window off, if there is one.
+    pub(crate) fn split_window(&mut self) -> Option<Self> {
+        let window = std::mem::take(&mut lock(&self.0.bytes).window);
+        (window > 0).then(|| self.0.limits.window_aside(window))
     }
 
     /// The memory, which is given back at the latest when this value is dropped.
@@ -83,6 +129,7 @@ impl MemoryAside {
         let budget = &self.limits.budget;
         budget.change_use(bytes.used, 0);
         budget.change_aside(bytes.reserved, 0);
+        budget.change_reserved(std::mem::take(&mut bytes.window), 0);
         if bytes.is_opening {
             budget.change_opening(bytes.reserved, 0);
         }
@@ -115,15 +162,74 @@ mod tests {
         assert_eq!((limits.budget.used(), limits.budget.reserved()), (0, 0));
     }
 
+    fn with_budget(bytes: u64) -> Arc<Limits> {
+        let limits = RelayLimits {
+            memory: Some(ByteSize::from_bytes(bytes)),
+            ..RelayLimits::default()
+        };
+        Arc::new(Limits::new(&limits, 0))
+    }
+
+    fn server_leg() -> LegStart {
+        LegStart {
+            receive_window: Some(ByteSize::from_bytes(1 << 20)),
+            ..LegStart::default()
+        }
+    }
+
+    /// Connections that begin at once: none of them has been measured yet.
+    #[test]
+    fn windows_that_are_offered_at_once_share_the_budget() {
+        let limits = with_budget(64 << 20);
+        let mut legs: Vec<LegStart> = (0..100).map(|_| server_leg()).collect();
+        let offered: Vec<_> = legs
+            .iter_mut()
+            .map(|leg| limits.offer_window(leg))
+            .collect();
+        // A window of 1 MiB may come to take 4 MiB, and all of them get a quarter of the budget.
+        let with_window = legs.iter().filter(|leg| leg.receive_window.is_some());
+        assert_eq!(with_window.count(), 4);
+        assert_eq!(offered.iter().flatten().count(), 4);
+        assert_eq!(limits.budget.reserved(), 16 << 20);
+        // They count as queues.
+        assert_eq!(limits.budget.share().unwrap().queues(), 16 << 20);
+        assert!(!limits.budget.is_short());
+        drop(offered);
+        assert_eq!(limits.budget.reserved(), 0);
+        assert!(limits.offer_window(&mut server_leg()).is_some());
+        let mut without = LegStart::default();
+        assert!(limits.offer_window(&mut without).is_none());
+    }
+
+    #[test]
+    fn the_window_of_an_attempt_belongs_to_its_negotiation_and_then_to_its_session() {
+        let limits = with_budget(64 << 20);
+        let mut negotiation = limits.set_aside(40 << 10);
+        for _ in 0..2 {
+            let attempt = limits.offer_window(&mut server_leg()).unwrap();
+            negotiation.take_window(&attempt);
+        }
+        assert_eq!(negotiation.window(), 8 << 20);
+        assert_eq!(limits.budget.reserved(), (8 << 20) + (40 << 10));
+        let session = negotiation.split_window().unwrap();
+        assert_eq!((session.window(), negotiation.window()), (8 << 20, 0));
+        assert!(negotiation.split_window().is_none());
+        drop(negotiation);
+        assert_eq!(limits.budget.reserved(), 8 << 20);
+        drop(session);
+        assert_eq!(limits.budget.reserved(), 0);
+        // The memory of a negotiation on a stuck thread is given back by another thread.
+        let mut stuck = limits.set_aside(40 << 10);
+        stuck.take_window(&limits.offer_window(&mut server_leg()).unwrap());
+        stuck.memory().upgrade().unwrap().give_back();
+        stuck.take_window(&limits.offer_window(&mut server_leg()).unwrap());
+        drop(stuck);
+        assert_eq!(limits.budget.reserved(), 0);
+    }
+
     #[test]
     fn what_is_set_aside_counts_and_comes_back() {
-        let limits = Arc::new(Limits::new(
-            &RelayLimits {
-                memory: Some(ByteSize::from_bytes(16 << 20)),
-                ..RelayLimits::default()
-            },
-            0,
-        ));
+        let limits = with_budget(16 << 20);
         let mut one = limits.set_aside(40 << 10);
         one.change(1 << 10);
         let counted = || (limits.budget.used(), limits.budget.reserved());

@@ -118,6 +118,13 @@ impl Negotiation {
         self.proxies.is_none() && self.language != Language::Hop
     }
 
+    /// Whether the host that connects has a share of its own among all that connect: a client, or a node of the
+    /// overlay. A proxy has none, because its first bytes name the client.
+    #[must_use]
+    pub fn peer_has_share(&self) -> bool {
+        self.proxies.is_none()
+    }
+
     /// Whether this node may connect to a server for other nodes. Other clients are not restricted
     /// here.
     #[must_use]

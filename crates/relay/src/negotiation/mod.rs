@@ -37,6 +37,7 @@ mod negotiating_client;
 pub mod resolver;
 mod routing;
 mod serving;
+mod shares;
 mod tries;
 
 pub use lookups::{LONGEST_LOOK_UP, MOST_OF_ALL};
@@ -45,9 +46,9 @@ pub(super) use serving::Neighbours;
 
 use lookups::Asked;
 use negotiating_client::{Joined, NegotiatingClient, Step};
+use shares::Shares;
 pub(super) use tries::Tries;
 
-use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -57,7 +58,7 @@ use midspan_policy::overlay::HopRefusal;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
-use super::limits::{Client, Limits};
+use super::limits::Limits;
 use super::poll::Poll;
 use super::register::Register;
 use super::statistics::Counters;
@@ -78,6 +79,13 @@ const MOST_TALKS: usize = 8192;
 /// Most negotiations of one client in one thread: a quarter of all.
 const MOST_OF_CLIENT: u32 = MOST_TALKS as u32 / 4;
 
+/// Most negotiations of one overlay node in one thread, whose hops are those of many clients: half of all.
+const MOST_OF_NODE: u32 = MOST_TALKS as u32 / 2;
+
+/// Most connections in one thread over which one overlay node may request rows again and again. A node needs a single
+/// one; several nodes may have one address.
+const MOST_ROWS_OF_NODE: u32 = 8;
+
 /// Log lines about refused clients: this many at once in one thread, and one more each interval.
 const REFUSALS_AT_ONCE: u32 = 50;
 const REFUSAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -90,8 +98,10 @@ pub(super) struct Negotiations {
     timers: Timers,
     /// Number of negotiations.
     count: usize,
-    /// Number of each client's negotiations, if clients connect directly.
-    clients: BTreeMap<Client, u32>,
+    /// Number of the negotiations of each client that connects directly, and of each node.
+    callers: Shares,
+    /// Number of each node's connections for the exchange of rows.
+    rows: Shares,
     /// The look-up of names.
     pub names: Option<NamesOfThread>,
     /// Clients with wrong passwords; shared by all threads.
@@ -115,7 +125,8 @@ impl Negotiations {
             negotiating_clients: Table::new(),
             timers: Timers::default(),
             count: 0,
-            clients: BTreeMap::new(),
+            callers: Shares::default(),
+            rows: Shares::default(),
             names: None,
             tries: Arc::default(),
             refusals: LogRate::new(REFUSALS_AT_ONCE, REFUSAL_INTERVAL),
@@ -127,10 +138,11 @@ impl Negotiations {
         self.timers.next()
     }
 
-    /// Whether there is room for another negotiation; `None` for a client that is not yet known.
-    pub fn has_room(&self, client: Option<IpAddr>) -> bool {
-        let of_client = client.and_then(|client| self.clients.get(&Client::of(client)));
-        self.count < MOST_TALKS && of_client.is_none_or(|count| *count < MOST_OF_CLIENT)
+    /// Whether there is room for another negotiation of this caller, whose share is this number of negotiations;
+    /// `None` for a client that is not yet known.
+    pub fn has_room(&self, caller: Option<(IpAddr, u32)>) -> bool {
+        let has_share = |(caller, most)| self.callers.has_room(caller, most);
+        self.count < MOST_TALKS && caller.is_none_or(has_share)
     }
 
     /// Resets all clients.
@@ -138,23 +150,21 @@ impl Negotiations {
         self.negotiating_clients.clear();
         self.timers = Timers::default();
         self.count = 0;
-        self.clients.clear();
+        self.callers.clear();
+        self.rows.clear();
         self.counters.negotiations_active.set(0);
     }
 
     /// Counts a new negotiation, or with `false` the end of one.
-    pub fn count(&mut self, client: Option<IpAddr>, is_more: bool) {
-        let change = |count: usize| match is_more {
-            true => count + 1,
-            false => count.saturating_sub(1),
+    pub fn count(&mut self, caller: Option<IpAddr>, is_more: bool) {
+        self.count = match is_more {
+            true => self.count + 1,
+            false => self.count.saturating_sub(1),
         };
-        self.count = change(self.count);
-        if let Some(client) = client.map(Client::of) {
-            let count = self.clients.entry(client).or_insert(0);
-            *count = u32::try_from(change(*count as usize)).unwrap_or(u32::MAX);
-            if *count == 0 {
-                self.clients.remove(&client);
-            }
+        match (caller, is_more) {
+            (Some(caller), true) => self.callers.add(caller),
+            (Some(caller), false) => self.callers.give_back(caller),
+            (None, _) => {}
         }
     }
 

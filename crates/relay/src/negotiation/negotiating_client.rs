@@ -78,6 +78,8 @@ pub struct NegotiatingClient {
     pub chosen_address: Option<SocketAddr>,
     /// Routes that have failed for this request.
     pub tried: Vec<Route>,
+    /// The connection is one of those over which its node may request rows again and again.
+    pub is_for_rows: bool,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,
     connect_time: TimeSpan,
@@ -248,6 +250,7 @@ impl NegotiatingClient {
             leaves_here: false,
             chosen_address: None,
             tried: Vec::new(),
+            is_for_rows: false,
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
@@ -300,10 +303,10 @@ impl NegotiatingClient {
         self.credentials.as_ref().map_or(0, |known| known.wrong())
     }
 
-    /// The address of the connection, if it comes directly from the client.
+    /// The address of the connection, if it comes directly from the client, or from a node.
     pub fn caller(&self) -> Option<IpAddr> {
-        let is_client = self.settings.client_is_peer();
-        is_client.then(|| self.client_address.ip())
+        let has_share = self.settings.peer_has_share();
+        has_share.then(|| self.peer.ip())
     }
 
     /// The address at the other end of the client's connection: the client's, a proxy's or a node's.
@@ -325,6 +328,12 @@ impl NegotiatingClient {
             false => 0,
         };
         self.memory.change(EACH_SESSION + buffers as u64 + queued);
+    }
+
+    /// Counts the large receive window of an attempt to connect until the session begins. Failed attempts count
+    /// until then, too.
+    pub fn take_window(&mut self, attempt: &SetAside) {
+        self.memory.take_window(attempt);
     }
 
     /// Continues the negotiation and returns what to do next. `call` begins to connect to an
@@ -495,8 +504,9 @@ impl NegotiatingClient {
     }
 
     /// The start of the session; `None` before [`Step::Join`].
-    pub fn into_joined(self) -> Option<Joined> {
+    pub fn into_joined(mut self) -> Option<Joined> {
         let name = self.name();
+        let window = self.memory.split_window();
         let Stage::Connected(address, server) = self.stage else {
             return None;
         };
@@ -507,6 +517,7 @@ impl NegotiatingClient {
         let arrival = Arrival {
             seat: Some(self.seat),
             is_bypassed: self.is_plain,
+            window,
             ..Arrival::new(request, Handshake::EndToEnd, self.begin)
         };
         let kept = Kept {

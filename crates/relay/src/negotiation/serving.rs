@@ -11,7 +11,10 @@ use midspan_policy::overlay::{HopRefusal, WantedHost};
 use midspan_policy::suspects::Treatment;
 use midspan_units::Time;
 
-use super::{Joined, NegotiatingClient, Negotiations, Reason, Step};
+use super::{
+    Joined, MOST_OF_CLIENT, MOST_OF_NODE, MOST_ROWS_OF_NODE, NegotiatingClient, Negotiations,
+    Reason, Step,
+};
 use crate::acceptors::Acceptors;
 use crate::arrival::NewClient;
 use crate::destination::Negotiator;
@@ -53,7 +56,11 @@ impl Negotiations {
         if around.acceptors.treatment(index, address, around.now) == Treatment::Refused {
             return self.counters.refused_suspects.add(1);
         }
-        let caller = settings.client_is_peer().then(|| address.ip());
+        let share = match settings.client_is_peer() {
+            true => MOST_OF_CLIENT,
+            false => MOST_OF_NODE,
+        };
+        let caller = settings.peer_has_share().then(|| (address.ip(), share));
         if !self.has_room(caller) {
             return self.count_refusal(Reason::Overload);
         }
@@ -162,13 +169,19 @@ impl Negotiations {
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
         let class = acceptor.class_of(negotiating.client());
+        let mut windows = Vec::new();
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let connecting = acceptor.connect_new(now, (&request, is_plain), class, limits)?;
+            let request = (&request, is_plain);
+            let (connecting, window) = acceptor.connect_new(now, request, class, limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
+            windows.extend(window);
             Ok(Arc::new(connecting.socket))
         });
+        for window in &windows {
+            negotiating.take_window(window);
+        }
         self.carry_out(key, step, around);
     }
 
@@ -211,8 +224,13 @@ impl Negotiations {
                     let acceptor = around.acceptors.get(listener);
                     let row = acceptor.map(|acceptor| acceptor.overlay.known().own_row(around.now));
                     let answer = row_answer(&row.unwrap_or_default());
+                    // A node beyond its share gets an answer, and then gives its place back.
+                    let sender = negotiating.peer().ip();
+                    if !negotiating.is_for_rows {
+                        negotiating.is_for_rows = self.rows.take(sender, MOST_ROWS_OF_NODE);
+                    }
                     // Draining does not wait for requests without end.
-                    let stays = around.acceptors.accepts(listener);
+                    let stays = negotiating.is_for_rows && around.acceptors.accepts(listener);
                     negotiating.report(answer, stays, around.now)
                 }
                 Step::Again(failure, errno) => self.try_again(key, (&failure, errno), around),
@@ -315,12 +333,14 @@ impl Negotiations {
             around.sessions.begin_plain(record.id);
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let mut joined = Session::new([client, server], number, record, arrival.seat, around.now);
+        let (seat, window) = (arrival.seat, arrival.window);
+        let mut joined = Session::new([client, server], number, record, seat, around.now);
         joined.begin_relaying(around.now);
         joined.hold(to_server, to_client);
         if let Some(framed) = framed {
             joined.carry(framed);
         }
+        let joined = (joined, window);
         (around.sessions).begin_connected(joined, (name, part), around.acceptors, around.now);
     }
 
@@ -377,6 +397,9 @@ impl Negotiations {
         self.tries.note(client, wrong, now);
         self.timers.set(key, &mut negotiating.timer, None);
         self.count(negotiating.caller(), false);
+        if negotiating.is_for_rows {
+            self.rows.give_back(negotiating.peer().ip());
+        }
         self.counters.sessions_active.decrement();
         self.counters.negotiations_active.decrement();
         acceptors.end_session(negotiating.listener);

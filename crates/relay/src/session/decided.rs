@@ -40,12 +40,18 @@ impl Session {
 
     /// Sets the state of a narrow or long client leg, before the first byte.
     pub fn set_narrow(&mut self, narrow: Option<Box<NarrowLeg>>) {
-        let of = |leg: &NarrowLeg| Some((leg.cap()?, leg.round_trip_time()));
-        let cap = narrow.as_deref().and_then(of);
+        let of = |leg: &NarrowLeg| (leg.cap(), leg.room(), leg.round_trip_time());
+        let limits = narrow.as_deref().map(of);
         self.narrow = narrow;
-        if let Some((cap, round_trip)) = cap {
-            let throttle = self.transfer_to(Leg::Client).throttle();
-            throttle.set_cap(CapBy::Profile, cap, round_trip);
+        let Some((cap, room, round_trip)) = limits else {
+            return;
+        };
+        let transfer = self.transfer_to(Leg::Client);
+        if let Some(cap) = cap {
+            transfer.throttle().set_cap(CapBy::Profile, cap, round_trip);
+        }
+        if let Some(room) = room {
+            transfer.throttle().set_room(room, round_trip);
         }
     }
 
@@ -59,8 +65,8 @@ impl Session {
         if self.to_client.is_bounded {
             leg.handle_shortage();
         }
-        let refused = leg.look(&self.sockets.client, now, counters);
-        let (cap, round_trip) = (leg.cap(), leg.round_trip_time());
+        let looked = leg.look(&self.sockets.client, now, counters);
+        let (cap, room, round_trip) = (leg.cap(), leg.room(), leg.round_trip_time());
         let transfer = self.transfer_to(Leg::Client);
         match (cap, before) {
             // The cap is unchanged, but the round-trip time may be new.
@@ -68,7 +74,13 @@ impl Session {
             (None, Some(_)) => transfer.lift_cap(CapBy::Profile),
             (None, None) => {}
         }
-        refused
+        // Between two readings, the throttle subtracts what is written.
+        match (looked, room) {
+            (Some(_), Some(room)) => transfer.throttle().set_room(room, round_trip),
+            (Some(_), None) => transfer.lift_room(),
+            (None, _) => {}
+        }
+        looked.unwrap_or(0)
     }
 
     const fn header_size(&self, leg: Leg) -> u32 {

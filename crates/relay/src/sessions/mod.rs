@@ -16,7 +16,7 @@ use super::acceptors::Acceptors;
 use super::arrival::Arrival;
 use super::legs::Legs;
 use super::lifecycle::Step;
-use super::limits::Shortage;
+use super::limits::{SetAside, Shortage};
 use super::memory::Measuring;
 use super::observation::{Ending, Listings, Record, Surveys};
 use super::overlay::SharedOverlay;
@@ -181,7 +181,7 @@ impl Sessions {
         let mut session = Session::new(sockets, number, record, arrival.seat, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
-        self.measuring.begin(&mut session);
+        self.measuring.begin(&mut session, arrival.window);
         let key = self.take_in(session, acceptors);
         if let Some(session) = self.table.get_mut(key) {
             let deadline = arrival.connect_timeout.map(|timeout| now + timeout);
@@ -196,11 +196,11 @@ impl Sessions {
     }
 
     /// Takes in a session whose legs are connected and watched with the
-    /// [next key](Self::next_key), the name by which its client requested the server, and what the
+    /// [next key](Self::next_key), the memory of its receive window, the name by which its client requested the server, and what the
     /// overlay has to do with it.
     pub fn begin_connected(
         &mut self,
-        mut session: Session,
+        (mut session, window): (Session, Option<SetAside>),
         (name, part): (Option<Box<str>>, Option<OverlayPart>),
         acceptors: &mut Acceptors,
         now: Time,
@@ -212,7 +212,7 @@ impl Sessions {
             let (id, key) = (session.record.id, self.table.next_key());
             self.overlaid.begin(id, key, part);
         }
-        self.measuring.begin(&mut session);
+        self.measuring.begin(&mut session, window);
         self.measuring.begin_bounding(&mut session, acceptors, now);
         self.take_in(session, acceptors);
     }

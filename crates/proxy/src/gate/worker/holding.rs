@@ -26,10 +26,11 @@ impl Worker {
             self.count_shortage(Shortage::Memory);
             return self.leave(packet.id, request);
         };
-        let Some(start) = self.server_start(request, listener) else {
+        let Some((start, window)) = self.server_start(request, listener) else {
             return self.leave(packet.id, request);
         };
         arrival.server_flight = start.first_flight;
+        arrival.window = window;
         let Some(known) = self.listeners.get(listener) else {
             return self.leave(packet.id, request);
         };

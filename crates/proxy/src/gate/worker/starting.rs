@@ -8,7 +8,7 @@ use midspan_linux::packet_queue::Verdict;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart};
 use midspan_policy::{LegStart, Request};
 use midspan_relay::profile;
-use midspan_relay::{Arrival, Released};
+use midspan_relay::{Arrival, Released, SetAside};
 use rustix::io::Errno;
 
 use super::super::GateListener;
@@ -73,8 +73,13 @@ impl Worker {
         policy.window(now, &request, &listener.learned_windows, known)
     }
 
-    /// How the leg to this server begins; `None` if there is no such listener.
-    pub(super) fn server_start(&mut self, request: Request, listener: usize) -> Option<LegStart> {
+    /// How the leg to this server begins, and the memory that is set aside for its receive window; `None` if
+    /// there is no such listener.
+    pub(super) fn server_start(
+        &mut self,
+        request: Request,
+        listener: usize,
+    ) -> Option<(LegStart, Option<SetAside>)> {
         let now = self.shared.clock.now();
         let known = &mut self.knowledge;
         let GateListener {
@@ -85,8 +90,8 @@ impl Worker {
         let mut start = policy.server_start(now, &request, &windows, known);
         // The relay sets it on the legs of sessions that last.
         start.keepalive = None;
-        self.shared.limits.bound_window(&mut start);
-        Some(start)
+        let window = self.shared.limits.offer_window(&mut start);
+        Some((start, window))
     }
 
     /// The initial window of a released connection, if it was selected.

@@ -1,6 +1,10 @@
 //! Hops that a node refuses.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use midspan_explicit::hop::{RowReader, row_request};
 
 use super::support::*;
 
@@ -88,6 +92,52 @@ fn a_client_does_not_become_a_node() {
         assert_eq!(socks(&sites, &destination).1, 2, "{name}");
     }
     assert!(!sin.log().contains("hop refused"), "{}", sin.log());
+}
+
+/// Requests the row of the exit, and reads the answer.
+fn request_row(hop: &mut TcpStream) {
+    hop.write_all(&row_request(&"sin".parse().unwrap()))
+        .unwrap();
+    let (mut reader, mut buffer) = (RowReader::default(), [0; 4096]);
+    loop {
+        let count = hop.read(&mut buffer).unwrap();
+        assert!(count > 0, "the connection ended before the answer");
+        if reader.take(&buffer[..count]).unwrap().is_some() {
+            return;
+        }
+    }
+}
+
+/// Every request has an answer, but only some connections stay open after it. They would take the places of other nodes
+/// and of clients.
+#[kernel_test]
+fn a_node_keeps_only_its_share_of_connections_for_rows() {
+    /// Eight in each of two threads.
+    const SHARE: usize = 16;
+    const CONNECTIONS: usize = 60;
+    let sites = Sites::new("");
+    let _sin = sites.sin();
+    let mut hops = Vec::new();
+    for _ in 0..CONNECTIONS {
+        let mut hop = from(&sites.fra, "10.3.0.2", 7704);
+        request_row(&mut hop);
+        hop.set_nonblocking(true).unwrap();
+        hops.push(hop);
+    }
+    let is_open = |hop: &mut TcpStream| {
+        let read = hop.read(&mut [0]);
+        matches!(read, Err(error) if error.kind() == ErrorKind::WouldBlock)
+    };
+    // Half of the time after which a connection without another request is closed.
+    wait_within(Duration::from_secs(15), "the others are closed", || {
+        hops.retain_mut(is_open);
+        hops.len() <= SHARE
+    });
+    // Those that stay have another answer, and a new one has an answer, too.
+    let mut hop = hops.pop().unwrap();
+    hop.set_nonblocking(false).unwrap();
+    request_row(&mut hop);
+    request_row(&mut from(&sites.fra, "10.3.0.2", 7704));
 }
 
 #[kernel_test]

@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
 
@@ -145,6 +145,54 @@ fn a_small_buffer_and_a_slow_reader_lose_nothing() {
     let states = states(&midspan.end());
     println!("{states:?}");
     assert_eq!(states.last().map(String::as_str), Some("taken_back"));
+}
+
+/// A client reads, pauses for long, and reads on. In the pause, it gets no more than its window has room for, so the leg
+/// continues as soon as the window opens. The client would discard data beyond its window, and the next try would come
+/// after a time-out that has doubled for as long as the pause has lasted.
+#[kernel_test]
+fn a_client_that_has_paused_gets_data_as_soon_as_it_reads_on() {
+    const PAUSE: Duration = Duration::from_secs(20);
+    const BEFORE_PAUSE: usize = 3_000_000;
+    // About 6 Mbit/s, much less than the client's window has room for in a round trip.
+    const PIECE: (usize, Duration) = (2_250, Duration::from_millis(3));
+    let network = Network::with_access_router();
+    let access = DelayedAccess::with_delay(&network, DELAY);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &configuration(""));
+    let mut near = call(&network, None);
+    let port = near.local_addr().unwrap().port();
+    let (mut far, _) = accept(&listener);
+    let data: Vec<u8> = (0..8_000_000_u32).map(|i| ((i * 7) >> 5) as u8).collect();
+    let sent = data.clone();
+    let writer = std::thread::spawn(move || {
+        for piece in sent.chunks(PIECE.0) {
+            far.write_all(piece).unwrap();
+            std::thread::sleep(PIECE.1);
+        }
+        far
+    });
+    let mut received = vec![0; data.len()];
+    near.read_exact(&mut received[..BEFORE_PAUSE]).unwrap();
+    std::thread::sleep(PAUSE);
+    // No more than this can wait in the client's socket.
+    let passed = usize::try_from(access.towards_client(port)).unwrap();
+    let resumed = Instant::now();
+    let mut count = BEFORE_PAUSE;
+    while count <= passed {
+        let read = near.read(&mut received[count..]).unwrap();
+        assert!(read > 0, "the end after {count} bytes");
+        count += read;
+    }
+    let waited = resumed.elapsed();
+    println!("{passed} bytes passed before, and the next one came {waited:?} after the pause");
+    near.read_exact(&mut received[count..]).unwrap();
+    assert!(received == data);
+    drop((writer.join().unwrap(), near));
+    wait_until("ended", || midspan.ended() > 0);
+    println!("{:?}", states(&midspan.end()));
+    // Some round trips, with a margin for a busy machine. After a time-out it would be at least 5 s.
+    assert!(waited < Duration::from_secs(3), "{waited:?}");
 }
 
 /// Losses take a leg back, and every byte arrives.

@@ -195,6 +195,39 @@ fn quic_passes_while_midspan_does_not_work() {
     wait_until("a dead relay is passed", || !is_rejected(&network, BOTH[0]));
 }
 
+/// Packets of QUIC reach the queue for SYNs, but only some of them. So they do not fill it, even while the relay handles
+/// nothing.
+#[kernel_test]
+fn a_flood_of_quic_leaves_the_queue_to_syns() {
+    const PACKETS: usize = 4000;
+    /// The queue's room in addition to the connections that are being opened.
+    const MARGIN: usize = 1024;
+    let network = Network::new();
+    let midspan = Midspan::ready(&network.gateway, &with(REJECT));
+    wait_until("rejected", || is_rejected(&network, BOTH[0]));
+    let relay = midspan.relay();
+    stop_process(relay);
+    let client = udp(&network.client, CLIENT, 0);
+    let server = SocketAddr::new(SERVER.parse().unwrap(), HTTPS);
+    for _ in 0..PACKETS {
+        client.send_to(&[7; 100], server).unwrap();
+    }
+    let waiting = waiting(&network.gateway);
+    println!("{waiting} of {PACKETS} packets wait in the queue");
+    kill_process(relay, Signal::CONT).unwrap();
+    assert!(waiting < MARGIN, "{waiting}");
+    wait_until("rejected again", || is_rejected(&network, BOTH[0]));
+}
+
+/// Packets in the packet queues of a host.
+fn waiting(host: &NetworkNamespace) -> usize {
+    const TABLE: &str = "/proc/thread-self/net/netfilter/nfnetlink_queue";
+    let table = host.run(|| std::fs::read_to_string(TABLE).unwrap());
+    let table = table.unwrap();
+    let waiting = |line: &str| line.split_whitespace().nth(2).unwrap().parse::<usize>();
+    table.lines().map(|line| waiting(line).unwrap()).sum()
+}
+
 /// The client does not see the ICMP message, because its socket is not connected: it gives up after
 /// its own time-out.
 #[kernel_test]

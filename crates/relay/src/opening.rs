@@ -121,6 +121,8 @@ pub enum Acceptance {
     Suspect,
     /// The access rules do not admit this client.
     Denied(SocketAddr),
+    /// An operator drains this client.
+    Drained,
     /// The server cannot be reached; the kernel reported this at once.
     Unconnected(Arrival, Errno),
     /// The client closed the connection before it was accepted.
@@ -233,6 +235,9 @@ impl Acceptor {
         // one, without end.
         if crate::machine::is_looping(&self.listener.name) {
             return Acceptance::Refused;
+        }
+        if self.listener.drains_peer(address.ip()) {
+            return Acceptance::Drained;
         }
         if let Some(negotiator) = self.finder.negotiator() {
             let negotiator = negotiator.clone();

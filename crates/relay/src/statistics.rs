@@ -75,6 +75,8 @@ statistics! {
     negotiations_abandoned,
     /// Clients or servers that the access rules refused.
     refused_by_access,
+    /// Clients that an operator drains.
+    refused_drained,
     /// Clients that broke the rules of their protocol.
     refused_malformed,
     /// Clients that requested a feature that this proxy does not have.
@@ -152,6 +154,7 @@ impl Statistics {
         self.refused_by_policy
             + self.refused_suspects
             + self.refused_by_access
+            + self.refused_drained
             + self.refused_malformed
             + self.refused_unsupported
             + self.refused_unauthenticated

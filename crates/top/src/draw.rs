@@ -1,6 +1,6 @@
 //! The view as lines and a table, for at least 80 columns and 24 lines.
 
-use midspan_proxy::summary::{LegsSummary, Summary};
+use midspan_proxy::summary::{DrainedClients, LegsSummary, Summary};
 use midspan_relay::observation::{LegReport, SessionReport};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -127,6 +127,7 @@ fn title(view: &View, summary: &Summary) -> Line<'static> {
         0 => "  bypass: none".to_owned(),
         prefixes => format!("  bypass: {prefixes} prefixes"),
     };
+    about += &drained(&summary.drained_clients);
     about += &state
         .late_threads
         .iter()
@@ -137,6 +138,17 @@ fn title(view: &View, summary: &Summary) -> Line<'static> {
         Span::styled(word, style(view, colour).add_modifier(Modifier::BOLD)),
         about.into(),
     ])
+}
+
+/// The clients that are drained: the prefix if it is the only one, and how many sessions are left.
+fn drained(rows: &[DrainedClients]) -> String {
+    let left: u64 = rows.iter().filter_map(|row| row.sessions).sum();
+    let left = count(left);
+    match rows {
+        [] => String::new(),
+        [row] => format!("  drained at {}: {} ({left} left)", row.listener, row.clients),
+        rows => format!("  drained: {} prefixes ({left} left)", rows.len()),
+    }
 }
 
 fn sessions_line(view: &View, summary: &Summary) -> String {

@@ -177,6 +177,9 @@ metrics! {
     /// Prefixes that the operator bypasses (midspan bypass).
     Gauge "bypassed_prefixes" () =
         |now, sink| sink.put(&[], Value::Number(now.known.helper.bypasses));
+    /// Prefixes of clients that the operator drains at a listener (midspan drain).
+    Gauge "drained_prefixes" () =
+        |now, sink| sink.put(&[], Value::Number(now.known.drained_clients.len() as u64));
     /// Reloads of the configuration, by result: ok, failed.
     Counter "reloads" ("result") = |now, sink| {
         sink.put(&["ok"], Value::Number(now.known.helper.reloads))?;
@@ -296,7 +299,8 @@ metrics! {
     /// session of the process, but not yet of its listener.
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
-    /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
+    /// Connections that ended before a session began, by reason: policy; access (rules); drained (the
+    /// client); panic (such
     /// a connection may have caused one, or a stuck thread); overload; of listeners that negotiate malformed,
     /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
     /// address); of overlay hops looping, forged, unroutable; of transparent listeners
@@ -307,6 +311,7 @@ metrics! {
         let Statistics {
             negotiations_abandoned: gone,
             refused_by_access: access,
+            refused_drained: drained,
             refused_suspects: panic,
             refused_malformed: malformed,
             refused_unsupported: unsupported,
@@ -322,6 +327,7 @@ metrics! {
         for (reason, count) in [
             ("policy", by_policy),
             ("access", access),
+            ("drained", drained),
             ("panic", panic),
             ("overload", overload),
             ("malformed", malformed),

@@ -159,13 +159,14 @@ impl Service {
             self.relay.listeners()
         });
         let gains = self.relay.gains();
+        let known = self.health.known();
         let uptime = self.since.elapsed();
         let cost = &survey.cost;
         Summary {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             time_seconds: uptime.as_secs_f64(),
             complete: survey.is_complete,
-            state: self.health.known().summary(uptime.as_secs()),
+            state: known.summary(uptime.as_secs()),
             totals: Totals {
                 rate_to_client_bits_per_second: rates.map(|(to_client, _)| to_client),
                 rate_to_server_bits_per_second: rates.map(|(_, to_server)| to_server),
@@ -179,6 +180,7 @@ impl Service {
             sessions,
             listeners,
             ended,
+            drained_clients: summary::count_drained(&survey.sessions, &known.drained_clients),
             cost: Cost {
                 scanned: survey.sessions.len() as u64,
                 slices: cost.slices,

@@ -3,11 +3,13 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `drained` | drained clients, with the sessions that are left of them |
 //! | `query` | the query: which rows, in which order |
 //! | `rows` | sums of sessions; rows of clients, sessions, ended sessions and listeners |
 //!
 //! Everything is computed from values that the caller passes; `docs/control-api.md` describes the fields.
 
+mod drained;
 mod query;
 mod rows;
 
@@ -18,6 +20,8 @@ use midspan_relay::observation::{Figures, ListenerTotals, Survey};
 use midspan_units::Time;
 use serde::{Deserialize, Serialize};
 
+pub use drained::DrainedClients;
+pub(crate) use drained::count as count_drained;
 pub use query::{By, Query, Sort};
 pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, SessionRow};
 
@@ -51,6 +55,9 @@ pub struct Summary {
     /// requested: at most 100 of each thread.
     #[serde(default)]
     pub ended: Vec<EndedRow>,
+    /// The clients that an operator drains, with the sessions that are left of them.
+    #[serde(default)]
+    pub drained_clients: Vec<DrainedClients>,
     /// What the answer cost the relay's threads.
     pub cost: Cost,
 }

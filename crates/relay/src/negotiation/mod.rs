@@ -183,6 +183,8 @@ fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
 pub(super) enum Reason {
     /// The access rules do not admit the client, or it is not a known proxy.
     Access,
+    /// An operator drains the client.
+    Drained,
     /// The access rules do not permit the destination.
     Destination,
     /// The policy.

@@ -28,7 +28,7 @@ use super::{Reason, flush};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
 use crate::limits::{Seat, SetAside, Spare};
-use crate::listener::{Language, Negotiation};
+use crate::listener::{Language, Listener, Negotiation};
 use crate::observation::LastReading;
 use crate::register::{Registration, SharedSocket};
 use crate::system;
@@ -95,6 +95,8 @@ pub struct NegotiatingClient {
     seat: Seat,
     /// Its part of the memory budget.
     memory: SetAside,
+    /// The listener, if the first bytes name the client; `None` once they have been read.
+    named_at: Option<Arc<Listener>>,
     /// Its entry in the register of its thread, once the thread has it.
     registration: Option<Registration>,
 }
@@ -187,6 +189,18 @@ impl NegotiatingClient {
         }
     }
 
+    /// The first bytes name the client, which must be one of those that this listener serves.
+    pub fn named_at(mut self, listener: Arc<Listener>) -> Self {
+        self.named_at = Some(listener);
+        self
+    }
+
+    /// The first bytes have named the client: whether an operator drains it.
+    fn is_drained(&mut self) -> bool {
+        let listener = self.named_at.take();
+        listener.is_some_and(|listener| listener.drains(self.client_address.ip()))
+    }
+
     /// A client that returns from an exchange: for its next request, or to be closed after the
     /// answer `last`.
     pub fn again(
@@ -235,6 +249,7 @@ impl NegotiatingClient {
             seat: client.seat,
             registration: None,
             memory,
+            named_at: None,
             listener,
             timer: None,
             begin: now,

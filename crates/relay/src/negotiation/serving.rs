@@ -70,8 +70,13 @@ impl Negotiations {
         });
         // As much memory as the client will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);
-        let negotiating =
+        let mut negotiating =
             NegotiatingClient::new(client, memory, index, settings, credentials, around.now);
+        if caller.is_none()
+            && let Some(acceptor) = around.acceptors.get(index)
+        {
+            negotiating = negotiating.named_at(Arc::clone(&acceptor.listener));
+        }
         let key = self.take_in(negotiating, around.acceptors);
         self.go_on(key, around);
     }
@@ -432,6 +437,7 @@ impl Negotiations {
         let counters = &self.counters;
         let counter = match reason {
             Reason::Access | Reason::Destination => &counters.refused_by_access,
+            Reason::Drained => &counters.refused_drained,
             Reason::Policy => &counters.refused_by_policy,
             Reason::Malformed => &counters.refused_malformed,
             Reason::Unsupported => &counters.refused_unsupported,

@@ -438,6 +438,7 @@ impl RelayThread {
                 }
                 Acceptance::Refused => self.counters.refused_by_policy.add(1),
                 Acceptance::Suspect => self.counters.refused_suspects.add(1),
+                Acceptance::Drained => self.counters.refused_drained.add(1),
                 Acceptance::Denied(client) => {
                     (self.negotiations).deny(index, client, &self.acceptors);
                 }

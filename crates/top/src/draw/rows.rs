@@ -356,6 +356,7 @@ fn meaning(reason: &str) -> &'static str {
         "connection_tracking" => "the table is nearly full",
         "control" => "the control group, for comparison",
         "descriptors" => "no descriptor, or no memory of the kernel",
+        "drained" => "the operator drains the client",
         "full" => "too many connections were being opened",
         "memory" => "the memory budget is used up",
         "multipath" => "a further path of MPTCP",

@@ -122,6 +122,25 @@ fn the_state_is_seen() {
 }
 
 #[test]
+fn drained_clients_are_seen_with_the_sessions_that_are_left() {
+    let mut view = clients();
+    let row = |clients: &str, sessions| DrainedClients {
+        listener: "web".to_owned(),
+        clients: clients.to_owned(),
+        sessions: Some(sessions),
+    };
+    let mut first = |rows| {
+        view.summary.as_mut().unwrap().drained_clients = rows;
+        picture(&view, 140, 24).lines().next().unwrap().to_owned()
+    };
+    assert!(!first(Vec::new()).contains("drained"));
+    let one = first(vec![row("192.0.2.0/24", 17)]);
+    assert!(one.contains("drained at web: 192.0.2.0/24 (17 left)"), "{one}");
+    let two = first(vec![row("192.0.2.0/24", 17), row("198.51.100.0/24", 3)]);
+    assert!(two.contains("drained: 2 prefixes (20 left)"), "{two}");
+}
+
+#[test]
 fn no_size_is_too_small() {
     for view in [View::default(), clients(), sessions()] {
         for (width, height) in [(1, 1), (10, 3), (80, 6), (300, 100)] {

@@ -1,5 +1,6 @@
 //! Room for another SYN: a place in the table, and memory.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use midspan_policy::Request;
@@ -62,6 +63,12 @@ impl Worker {
         }
         limits.log(Shortage::Memory);
         Err(Shortage::Memory)
+    }
+
+    /// Whether the operator drains a client of this listener.
+    pub(super) fn drains(&self, client: IpAddr, listener: usize) -> bool {
+        let known = self.listeners.get(listener);
+        known.is_some_and(|known| known.listener.drains(client))
     }
 
     /// Counts a connection that passes untouched because of this shortage.

@@ -65,6 +65,9 @@ impl NegotiatingClient {
                 if let Some(client) = client {
                     self.client_address = client;
                 }
+                if self.is_drained() {
+                    return self.fail(Failure::Shortage, Some(Reason::Drained), now);
+                }
                 // Until now, the place belonged to no client.
                 if self.seat.assign(self.client_address.ip()).is_err() {
                     return self.fail(Failure::Shortage, Some(Reason::Crowded), now);

@@ -75,6 +75,9 @@ impl NegotiatingClient {
                     if !self.settings.access.admits(client) {
                         return Some(Step::End(Some(Reason::Access)));
                     }
+                    if self.is_drained() {
+                        return Some(Step::End(Some(Reason::Drained)));
+                    }
                     // Until now, the place belonged to no client.
                     if self.seat.assign(client).is_err() {
                         return Some(Step::End(Some(Reason::Crowded)));

@@ -63,6 +63,8 @@ statistics! {
     shed_sessions,
     /// Connections shed because the limit of the client's sessions was reached.
     shed_client,
+    /// Connections shed or refused because the client's prefix opened them too fast.
+    shed_client_rate,
     /// Connections shed because the memory budget was used up.
     shed_memory,
     /// Connections shed because descriptors or kernel memory were short.

@@ -141,12 +141,16 @@ impl PrefixTable {
         }
     }
 
-    /// A session has read this many bytes of a grant, and does not need the others.
+    /// A session was granted this many bytes, and has read this many. Those that it has not read go back, and
+    /// those beyond are taken.
     pub fn settle(&mut self, key: PrefixKey, rate: BucketRate, grant: (u64, u64), now: Time) {
         let (granted, read) = grant;
         let entry = self.used(key, now);
         entry.recent_bytes.add(read, now);
         entry.bytes.give_back(rate, granted.saturating_sub(read));
+        if read > granted {
+            entry.bytes.reserve(rate, read - granted, now);
+        }
     }
 
     /// All prefixes, in no particular order.

@@ -348,12 +348,13 @@ metrics! {
         })
     };
     /// Connections that were reset after they were accepted, because there was no room for one more
-    /// session, by reason: sessions, sessions_per_client, memory (the budget is used up),
-    /// descriptors (or memory of the kernel).
+    /// session, by reason: sessions, sessions_per_client, connection_rate_per_client (SOCKS5 and HTTP
+    /// clients get an answer), memory (the budget is used up), descriptors (or memory of the kernel).
     Counter "sessions_shed" ("reason") = |now, sink| {
         let all = &now.statistics;
         sink.put(&["sessions"], Value::Number(all.shed_sessions))?;
         sink.put(&["sessions_per_client"], Value::Number(all.shed_client))?;
+        sink.put(&["connection_rate_per_client"], Value::Number(all.shed_client_rate))?;
         sink.put(&["memory"], Value::Number(all.shed_memory))?;
         sink.put(&["descriptors"], Value::Number(all.shed_descriptors))
     };

@@ -201,7 +201,11 @@ impl Service {
             sessions: now.sessions_active,
             opened: now.sessions_opened,
             refused: now.refusals() + refused_at_syn,
-            shed: now.shed_sessions + now.shed_client + now.shed_memory + now.shed_descriptors,
+            shed: now.shed_sessions
+                + now.shed_client
+                + now.shed_client_rate
+                + now.shed_memory
+                + now.shed_descriptors,
             untouched: gate.map(|gate| {
                 let reasons = gate.bypasses().into_iter();
                 reasons

@@ -207,6 +207,8 @@ pub(super) enum Reason {
     Overload,
     /// The client has as many sessions as one client may have.
     Crowded,
+    /// The client's prefix opens connections too fast.
+    TooFast,
     /// The hop of an overlay may not pass here.
     Hop(HopRefusal),
 }

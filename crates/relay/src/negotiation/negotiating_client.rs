@@ -27,7 +27,7 @@ use super::lookups::LONGEST_LOOK_UP;
 use super::{Reason, flush};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
-use crate::limits::{Seat, SetAside, Spare};
+use crate::limits::{Limits, Seat, SetAside, Spare};
 use crate::listener::{Language, Listener, Negotiation};
 use crate::observation::LastReading;
 use crate::register::{Registration, SharedSocket};
@@ -95,8 +95,10 @@ pub struct NegotiatingClient {
     seat: Seat,
     /// Its part of the memory budget.
     memory: SetAside,
-    /// The listener, if the first bytes name the client; `None` once they have been read.
-    named_at: Option<Arc<Listener>>,
+    /// The listener and the limits, if the first bytes name the client; `None` once they have been read.
+    named_at: Option<(Arc<Listener>, Arc<Limits>)>,
+    /// The client's prefix opens connections too fast: its request is refused.
+    is_too_fast: bool,
     /// Its entry in the register of its thread, once the thread has it.
     registration: Option<Registration>,
 }
@@ -189,16 +191,23 @@ impl NegotiatingClient {
         }
     }
 
-    /// The first bytes name the client, which must be one of those that this listener serves.
-    pub fn named_at(mut self, listener: Arc<Listener>) -> Self {
-        self.named_at = Some(listener);
+    /// The first bytes name the client, to which the limits apply, and which this listener may drain.
+    pub fn named_at(mut self, listener: Arc<Listener>, limits: Arc<Limits>) -> Self {
+        self.named_at = Some((listener, limits));
         self
     }
 
-    /// The first bytes have named the client: whether an operator drains it.
-    fn is_drained(&mut self) -> bool {
-        let listener = self.named_at.take();
-        listener.is_some_and(|listener| listener.drains(self.client_address.ip()))
+    /// The first bytes have named the client: whether an operator drains it. Otherwise its connection counts.
+    fn is_drained(&mut self, now: Time) -> bool {
+        let Some((listener, limits)) = self.named_at.take() else {
+            return false;
+        };
+        let client = self.client_address.ip();
+        if listener.drains(client) {
+            return true;
+        }
+        self.is_too_fast = limits.admit(client, now).is_err();
+        false
     }
 
     /// A client that returns from an exchange: for its next request, or to be closed after the
@@ -250,6 +259,7 @@ impl NegotiatingClient {
             registration: None,
             memory,
             named_at: None,
+            is_too_fast: client.is_too_fast,
             listener,
             timer: None,
             begin: now,

@@ -75,7 +75,8 @@ impl Negotiations {
         if caller.is_none()
             && let Some(acceptor) = around.acceptors.get(index)
         {
-            negotiating = negotiating.named_at(Arc::clone(&acceptor.listener));
+            let listener = Arc::clone(&acceptor.listener);
+            negotiating = negotiating.named_at(listener, Arc::clone(&self.limits));
         }
         let key = self.take_in(negotiating, around.acceptors);
         self.go_on(key, around);
@@ -452,6 +453,7 @@ impl Negotiations {
             Reason::Hop(HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit) => {
                 &counters.refused_unroutable
             }
+            Reason::TooFast => &counters.shed_client_rate,
             Reason::Crowded => {
                 self.limits.log(Shortage::Client);
                 &counters.shed_client

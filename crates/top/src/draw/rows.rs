@@ -354,6 +354,7 @@ fn meaning(reason: &str) -> &'static str {
         "asymmetric" => "answers do not come back through here",
         "authenticated" => "TCP-MD5 or TCP-AO",
         "connection_tracking" => "the table is nearly full",
+        "connection_rate_per_client" => "its prefix opens connections too fast",
         "control" => "the control group, for comparison",
         "descriptors" => "no descriptor, or no memory of the kernel",
         "drained" => "the operator drains the client",

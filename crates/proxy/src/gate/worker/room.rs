@@ -76,6 +76,7 @@ impl Worker {
         count(match shortage {
             Shortage::Sessions => &self.counters.passed_sessions,
             Shortage::Client => &self.counters.passed_client,
+            Shortage::ClientRate => &self.counters.passed_client_rate,
             Shortage::Memory => &self.counters.passed_memory,
             Shortage::Descriptors => &self.counters.passed_descriptors,
         });
@@ -90,7 +91,7 @@ impl Worker {
         match self.listeners.get(listener) {
             Some(known) => {
                 let (limits, client) = (&self.shared.limits, request.client.ip());
-                limits.take(&known.listener.name, client)
+                limits.take(&known.listener.name, client, self.relay_time())
             }
             None => Ok(None),
         }

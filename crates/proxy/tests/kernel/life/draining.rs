@@ -5,9 +5,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use midspan_proxy::command::Request;
-use midspan_testbed::testing::{accept, bounded, echoes};
+use midspan_testbed::testing::{accept, connect_as, echoes};
 use rustix::process::Signal;
-use socket2::{Domain, Socket, Type};
 
 use super::support::*;
 
@@ -94,18 +93,9 @@ fn a_drained_listener_takes_nothing_more() {
     session(&server, loopback(8080));
 }
 
-/// A connection from this address of loopback.
-fn from(source: &str, to: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let source: SocketAddr = source.parse().unwrap();
-    socket.bind(&source.into()).unwrap();
-    socket.connect(&to.into())?;
-    Ok(bounded(socket.into()))
-}
-
 /// Whether a client at this address gets a reset; it may arrive before `connect` returns.
 fn is_turned_away(source: &str, to: SocketAddr) -> bool {
-    let read = from(source, to).and_then(|mut client| client.read_exact(&mut [0]));
+    let read = connect_as(source, to).and_then(|mut client| client.read_exact(&mut [0]));
     read.is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionReset)
 }
 
@@ -114,7 +104,7 @@ fn drained_clients_get_no_new_connections() {
     let server = TcpListener::bind(loopback(9090)).unwrap();
     let proxy = Midspan::here(&configuration("lame_duck_time = \"1 h\""));
     let connected = |source: &str, port: u16| {
-        let mut client = from(source, loopback(port)).unwrap();
+        let mut client = connect_as(source, loopback(port)).unwrap();
         let (mut served, _) = accept(&server);
         echoes(&mut client, &mut served);
         (client, served)

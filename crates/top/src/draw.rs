@@ -27,7 +27,7 @@ const KEYS: &str = "[c]lients [s]essions [l]isteners [e]nded [a]lone [o]rder [/]
 
 const HELP: &str = "\
 c  clients      s  sessions      l  listeners      e  sessions that have ended
-a  what is left alone, and why
+a  what is left alone, and why      r  limited rates of client prefixes
 Enter  sessions of the client, or one session      Esc  back
 o  next order: rate, bytes, rtt, retransmitted, sessions
 /  only clients of a prefix, as in 192.0.2. or 2001:db8::/32
@@ -234,6 +234,10 @@ fn selection(view: &View, summary: &Summary) -> String {
         }
         (Rows::Sessions, None) => format!("{} sessions", count(matched.sessions)),
         (Rows::Listeners, _) => format!("{} listeners", summary.listeners.len()),
+        (Rows::Prefixes, _) => match summary.prefixes.len() {
+            0 => "no client prefix, or no rate of clients is limited".to_owned(),
+            number => format!("{number} client prefixes"),
+        },
         (Rows::Ended, _) => {
             let mut text = format!(
                 "{} sessions that have ended, the newest first",

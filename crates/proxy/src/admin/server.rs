@@ -19,7 +19,7 @@ use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
 use crate::learned::{self, Learned};
 use crate::overlay::{OverlayReport, RoutesQuery, RoutesReport};
-use crate::summary::{self, Cost, Query, Summary, Summed, Totals};
+use crate::summary::{self, By, Cost, Query, Summary, Summed, Totals};
 
 /// Pause between two queries to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
@@ -180,6 +180,10 @@ impl Service {
             sessions,
             listeners,
             ended,
+            prefixes: match query.by {
+                By::Prefix => summary::prefix_rows(&self.relay.client_rates(), query),
+                _ => Vec::new(),
+            },
             drained_clients: summary::count_drained(&survey.sessions, &known.drained_clients),
             cost: Cost {
                 scanned: survey.sessions.len() as u64,

@@ -1,4 +1,5 @@
 use super::*;
+use midspan_proxy::summary::PrefixRow;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -138,6 +139,25 @@ fn drained_clients_are_seen_with_the_sessions_that_are_left() {
     assert!(one.contains("drained at web: 192.0.2.0/24 (17 left)"), "{one}");
     let two = first(vec![row("192.0.2.0/24", 17), row("198.51.100.0/24", 3)]);
     assert!(two.contains("drained: 2 prefixes (20 left)"), "{two}");
+}
+
+#[test]
+fn client_prefixes_with_their_rates() {
+    let mut view = clients();
+    view.rows = Rows::Prefixes;
+    let lines = |view: &View| picture(view, 80, 12);
+    assert!(lines(&view).contains("no rate of clients is limited"));
+    view.summary.as_mut().unwrap().prefixes = vec![PrefixRow {
+        prefix: "2001:db8:1234:5678::/64".to_owned(),
+        connections_per_second: 1234,
+        rate_bits_per_second: 16_000_000,
+        refused: 77,
+        unused_seconds: 3.0,
+    }];
+    let text = lines(&view);
+    for part in ["2001:db8:1234:5678::/64", "1,234", "77", "REFUSED", "1 client prefixes"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+use midspan_proxy::summary::Summary;
+
 use super::access::is_refused_from;
 use super::support::*;
 
@@ -95,6 +97,12 @@ fn one_client_is_refused_while_another_is_served() {
     assert!(statuses.contains(b"HTTP/1.1 200") && statuses.contains(b"HTTP/1.1 429"));
     let name = "midspan_sessions_shed_total{reason=\"connection_rate_per_client\"}";
     wait_until("counted", || metric(name) >= 4.0);
+    let (status, text) = crate::common::get("/summary?by=prefix&sort=sessions&limit=4");
+    assert_eq!(status, 200);
+    let summary: Summary = serde_json::from_str(&text).unwrap();
+    assert_eq!(summary.prefixes.len(), 4);
+    let first = &summary.prefixes[0];
+    assert!(first.refused > 0 && first.prefix.ends_with(".0/24"), "{first:?}");
     // A reload lifts the limit.
     assert!(proxy.reload(&limited("sessions = 1000", LISTENERS)).ok);
     let again = (0..TRIES).filter(|_| is_served("127.0.7.1:0")).count();

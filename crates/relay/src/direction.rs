@@ -151,7 +151,7 @@ impl Direction {
     }
 
     /// Whether the next action is to read.
-    pub const fn wants_to_read(&self) -> bool {
+    pub const fn is_to_read(&self) -> bool {
         matches!(self.next(), Action::Read(_))
     }
 

@@ -48,14 +48,14 @@ impl Meter {
         self.turn = Turn::Free;
     }
 
-    /// Begins the turn of a session, which has something to read if it `wants` a grant.
-    pub fn begin(&mut self, session: u64, client: IpAddr, wants: bool, now: Time) {
+    /// Begins the turn of a session. `has_more`: it has something to read.
+    pub fn begin(&mut self, session: u64, client: IpAddr, has_more: bool, now: Time) {
         let rates = &self.limits.client_rates;
         if !rates.limits_bytes() {
             return self.begin_free(session);
         }
         let grant = match self.waiting.remove(&session) {
-            None if wants => match rates.grant(client, now) {
+            None if has_more => match rates.grant(client, now) {
                 None => return self.begin_free(session),
                 grant => grant,
             },

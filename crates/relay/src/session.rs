@@ -307,16 +307,16 @@ impl Session {
         }
     }
 
-    /// Begins a turn in which the session reads as much as the rate of its client permits. What arrived before
-    /// a leg failed is read at once, because its time is limited.
+    /// Begins a turn in which the session reads as much as the rate of its client permits. Data that arrived
+    /// before a leg failed is read at once, because its time is limited.
     fn begin_metered_turn(&self, shared: &mut Shared, now: Time) {
         let (id, client) = (self.record.id, self.record.client.ip());
         if self.failures.any() {
             return shared.meter.begin_free(id);
         }
         let mut transfers = [&self.to_server, &self.to_client].into_iter();
-        let wants = transfers.any(|transfer| transfer.direction.wants_to_read());
-        shared.meter.begin(id, client, wants, now);
+        let has_more = transfers.any(|transfer| transfer.direction.is_to_read());
+        shared.meter.begin(id, client, has_more, now);
     }
 
     /// Whether one direction has ended and the other has not.

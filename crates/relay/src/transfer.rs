@@ -158,7 +158,7 @@ impl Transfer {
         for _ in 0..ACTIONS_PER_TURN {
             let action = self.direction.next();
             let (before, permitted) = (moved.read, shared.meter.left());
-            if permitted == 0 && self.direction.wants_to_read() {
+            if permitted == 0 && self.direction.is_to_read() {
                 moved.is_held_back = true;
                 return moved;
             }

@@ -1,7 +1,7 @@
 //! A token bucket, kept as the time at which it is full again.
 //!
 //! At this time less the time in which a whole bucket fills, the bucket is empty. So one number is enough for the
-//! level and for a debt. Nothing but time fills a bucket, and a time that is earlier than the last one adds nothing.
+//! level and for a debt. Only time fills a bucket, and a time that is earlier than the last one adds nothing.
 
 use midspan_units::{Time, TimeSpan};
 

@@ -300,9 +300,8 @@ metrics! {
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
     /// Connections that ended before a session began, by reason: policy; access (rules); drained (the
-    /// client); panic (such
-    /// a connection may have caused one, or a stuck thread); overload; of listeners that negotiate malformed,
-    /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
+    /// client); panic (such a connection may have caused one, or a stuck thread); overload; of
+    /// listeners that negotiate malformed, unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
     /// address); of overlay hops looping, forged, unroutable; of transparent listeners
     /// server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {

@@ -116,7 +116,7 @@ impl Supervisor {
         self.apply_drained(before, name.unwrap_or("all"), "no longer drained")
     }
 
-    /// Puts a change of what is drained in force; after an error, all is as `before`.
+    /// Puts a change of the draining in force; after an error, all is as `before`.
     fn apply_drained(&mut self, before: Drained, name: &str, done: &str) -> Answer {
         let has_effect = before.changes_anything() || self.drained.changes_anything();
         if has_effect && let Err(error) = self.put_in_force(self.whole.clone()) {

@@ -21,7 +21,8 @@ pub struct PrefixRow {
     pub unused_seconds: f64,
 }
 
-/// The heaviest prefixes first, by their new connections if the query asks for sessions, otherwise by their rate.
+/// The heaviest prefixes first: those with the most new connections if the order is that of sessions, otherwise those
+/// with the highest rate.
 pub(crate) fn rows(all: &[PrefixRates], query: &Query) -> Vec<PrefixRow> {
     let fits = |prefix: &IpNet| {
         query

@@ -57,7 +57,7 @@ fn one_client_is_refused_while_another_is_served() {
     let is_served = |source: &str| !is_refused_from(source, FORWARD);
     let count = served(|| is_served("127.0.7.1:0"), 3);
     assert!(count >= 3, "{count}");
-    // Another host with the same prefix; the burst is used up, so at most those of the time since come.
+    // Another host with the same prefix, whose burst is used up.
     let count = served(|| is_served("127.0.7.2:0"), 3);
     assert!(count < TRIES, "{count}");
     // Other prefixes are not affected.

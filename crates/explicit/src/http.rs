@@ -72,6 +72,10 @@ impl Http {
             Failure::NameNotFound => ("502 Bad Gateway", "the server's name has no address"),
             Failure::NotAllowed => ("403 Forbidden", "this proxy may not connect there"),
             Failure::Shortage => ("503 Service Unavailable", "the proxy is overloaded"),
+            Failure::TooFast => (
+                "429 Too Many Requests",
+                "connections are opened faster than this proxy permits",
+            ),
             Failure::RouteBroken => (
                 "502 Bad Gateway",
                 "the proxies on the route to the server cannot be reached",

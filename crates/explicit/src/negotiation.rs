@@ -78,6 +78,8 @@ pub enum Failure {
     NotAllowed,
     /// This proxy lacks memory or descriptors.
     Shortage,
+    /// The client opens connections faster than it may.
+    TooFast,
     /// A node of the overlay on the route to the server cannot be reached, or refuses.
     RouteBroken,
 }

@@ -165,7 +165,7 @@ impl Socks5 {
                 Failure::TimedOut => Reply::TimedOut,
                 Failure::HostUnreachable | Failure::NameNotFound => Reply::HostUnreachable,
                 Failure::NetworkUnreachable => Reply::NetworkUnreachable,
-                Failure::NotAllowed => Reply::NotAllowed,
+                Failure::NotAllowed | Failure::TooFast => Reply::NotAllowed,
                 Failure::Shortage | Failure::RouteBroken => Reply::GeneralFailure,
             }),
         }

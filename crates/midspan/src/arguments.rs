@@ -109,10 +109,12 @@ pub enum Command {
     ///
     /// New connections pass untouched (transparent listeners) or are refused. Existing sessions continue.
     /// With relay.lame_duck_time, /health?listener=NAME reports it first, while new connections are still
-    /// accepted. It ends with `drain off`, or when Midspan starts again.
+    /// accepted. It ends with `drain off`, or when Midspan starts again. With --clients, it applies at once, to
+    /// clients with these prefixes only.
     #[command(
-        after_help = "Examples:\n  midspan drain on web\n  midspan drain off web\n  midspan drain \
-                      off\n  midspan drain --json"
+        after_help = "Examples:\n  midspan drain on web\n  midspan drain on web --clients \
+                      192.0.2.0/24,2001:db8::/32\n  midspan drain off web\n  midspan drain off\n  \
+                      midspan drain --json"
     )]
     Drain(DrainOptions),
     /// Show the clients and sessions of a running proxy, live
@@ -310,6 +312,14 @@ pub struct DrainOptions {
         required_if_eq("switch", "on")
     )]
     pub listener: Option<String>,
+    /// Only clients with these prefixes, with commas between them
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        value_delimiter = ',',
+        requires = "listener"
+    )]
+    pub clients: Vec<String>,
     /// Which proxy.
     #[command(flatten)]
     pub control: ControlOptions,

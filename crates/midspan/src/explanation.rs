@@ -74,6 +74,12 @@ pub fn explain(
             && (listen.ip() == flow.server.ip()
                 || (listen.ip().is_unspecified() && machine.server_is_local))
         {
+            if let Some(drained) = drained_at(name, flow, status) {
+                return Explanation {
+                    decision: "refused",
+                    ..drained
+                };
+            }
             let to = match &listener.mode {
                 Mode::Forward(forward) => format!("forwards to {}", forward.to),
                 _ => "asks the client for its server".to_owned(),
@@ -118,7 +124,8 @@ pub fn explain(
     for (listener, transparent) in configuration.transparent() {
         let name = &listener.relay.name;
         let Some(obstacle) = obstacle(flow, interface, configuration, transparent) else {
-            return learned_reason(flow, configuration, running)
+            return drained_at(name, flow, status)
+                .or_else(|| learned_reason(flow, configuration, running))
                 .map(|untouched| Explanation {
                     listener: Some(name.clone()),
                     ..untouched
@@ -188,6 +195,20 @@ fn bypass_of<'a>(flow: &Flow, status: &'a Status) -> Option<&'a str> {
         })
     };
     status.bypasses.iter().find(has_end).map(String::as_str)
+}
+
+/// The draining of a listener's clients that includes the client.
+fn drained_at(listener: &str, flow: &Flow, status: &Status) -> Option<Explanation> {
+    let includes = |clients: &str| prefix(clients).is_some_and(|of| of.contains(&flow.client));
+    let mut drained = status.drained_clients.iter();
+    let row = drained.find(|row| row.listener == listener && includes(&row.clients))?;
+    Some(Explanation {
+        listener: Some(listener.to_owned()),
+        ..untouched(
+            format!("the operator drains {} at listener \"{listener}\"", row.clients),
+            format!("midspan drain off {listener} --clients {}", row.clients),
+        )
+    })
 }
 
 /// Why a listener does not intercept a connection.
@@ -410,7 +431,8 @@ to = "198.51.100.1:80"
     fn status() -> Status {
         let text = r#"{"version":"0.1.0","state":"running","pid":1,"relay_pid":2,
             "uptime_seconds":3,"configuration":"f","reloads":0,"listeners":[],
-            "bypasses":["10.0.5.0/24"]}"#;
+            "bypasses":["10.0.5.0/24"],"drained_clients":[
+            {"listener":"lan","clients":"10.0.6.0/24"},{"listener":"front","clients":"10.0.6.0/24"}]}"#;
         serde_json::from_str(text).unwrap()
     }
 
@@ -497,6 +519,14 @@ to = "198.51.100.1:80"
             "bypasses 10.0.5.0/24",
             "midspan bypass off 10.0.5.0/24",
         );
+        let of = at("10.0.6.7", "198.51.100.7:443", lan);
+        is_untouched(
+            &of,
+            "drains 10.0.6.0/24 at listener \"lan\"",
+            "midspan drain off lan --clients 10.0.6.0/24",
+        );
+        let of = at("10.0.6.7", "192.0.2.1:8080", lan);
+        assert_eq!(of.decision, "refused");
         let of = at("10.0.0.1", "198.51.100.7:443", None);
         is_untouched(&of, "no route", "ip route get");
         let of = at("10.0.0.1", "192.0.2.1:22", lan);

@@ -26,8 +26,8 @@ pub struct TopOptions {
     /// Time between two answers
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub interval: u64,
-    /// Show each client with all its sessions, each session, each listener, or the sessions that have
-    /// ended while the view is open
+    /// Show each client with all its sessions, each session, each listener, each client prefix whose rates are
+    /// limited, or the sessions that have ended while the view is open
     #[arg(long, value_name = "ROWS", default_value = "client")]
     pub by: ByName,
     /// Show the largest of these first
@@ -50,6 +50,8 @@ pub enum ByName {
     Session,
     /// A listener
     Listener,
+    /// A client prefix whose rates are limited
+    Prefix,
     /// A session that has ended
     Ended,
 }
@@ -60,6 +62,7 @@ impl From<ByName> for By {
             ByName::Client => Self::Client,
             ByName::Session => Self::Session,
             ByName::Listener => Self::Listener,
+            ByName::Prefix => Self::Prefix,
             ByName::Ended => Self::Ended,
         }
     }

@@ -22,7 +22,8 @@
 //! [`OversizedSegments`](oversized_segments::OversizedSegments) and
 //! [`SendingAhead`](sending_ahead::SendingAhead) (Hasegawa), the last two together in
 //! [`NarrowLeg`]. [`memory_share`] divides the memory
-//! budget among all sessions of a proxy. [`client_share`] bounds the part of one client, and
+//! budget among all sessions of a proxy. [`client_share`] bounds the part of one client, [`client_rates`] bounds how
+//! fast one client prefix opens connections and moves bytes, and
 //! [`making_room`] chooses the connection that makes room for a new one.
 //!
 //! A policy is a type that implements [`Policy`] (for sessions) or [`AckPolicy`] (for ACK
@@ -42,6 +43,7 @@ pub mod arrivals;
 pub mod automatic_ahead;
 pub mod bounded_start;
 pub mod buffers;
+pub mod client_rates;
 pub mod client_share;
 pub mod cold_start;
 pub mod congestion;

@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::client::{self, ClientError, Place};
 use crate::configuration::{Configuration, ControlSocket};
 use crate::learned::{ForgottenCounts, LeftAloneRow};
+use crate::summary::DrainedClients;
 
 /// Time limit of a command; a reload waits for the relay.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -40,13 +41,17 @@ pub enum Request {
     DrainOn {
         /// Its name.
         listener: String,
+        /// Only new connections of clients with these prefixes; empty for all.
+        clients: Vec<String>,
     },
     /// A drained listener accepts connections again.
     DrainOff {
         /// Its name; `None` for all.
         listener: Option<String>,
+        /// Ends the draining of exactly these prefixes of clients of the listener; empty for all draining of it.
+        clients: Vec<String>,
     },
-    /// List the drained listeners.
+    /// List the drained listeners and clients.
     DrainList,
     /// Reset live sessions.
     Kick {
@@ -91,16 +96,19 @@ impl Request {
                 Ok(Self::Kick { target })
             }),
             "/drain" => ("GET, HEAD, POST, DELETE", |method, query| {
-                let allowed = (!is_get(method)).then_some("listener");
-                let listener = parameter(query, allowed)?;
+                if is_get(method) {
+                    return parameter(query, None).map(|_| Self::DrainList);
+                }
+                let (listener, clients) = drain_parameters(query)?;
                 let missing = || Refusal::Parameters("listener=NAME is missing".to_owned());
-                Ok(match *method {
-                    Method::POST => Self::DrainOn {
-                        listener: listener.ok_or_else(missing)?,
-                    },
-                    Method::DELETE => Self::DrainOff { listener },
-                    _ => Self::DrainList,
-                })
+                if *method == Method::POST {
+                    let listener = listener.ok_or_else(missing)?;
+                    return Ok(Self::DrainOn { listener, clients });
+                }
+                match listener.is_none() && !clients.is_empty() {
+                    true => Err(missing()),
+                    false => Ok(Self::DrainOff { listener, clients }),
+                }
             }),
             "/left-alone" => ("GET, HEAD", |_, query| {
                 parameter(query, None).map(|_| Self::LeftAlone)
@@ -154,13 +162,12 @@ impl Request {
                 (Method::DELETE, with("/bypass", "prefix", prefix.as_deref()))
             }
             Self::DrainList => (Method::GET, "/drain".to_owned()),
-            Self::DrainOn { listener } => {
-                (Method::POST, with("/drain", "listener", Some(listener)))
+            Self::DrainOn { listener, clients } => {
+                (Method::POST, drain_target(Some(listener), clients))
             }
-            Self::DrainOff { listener } => (
-                Method::DELETE,
-                with("/drain", "listener", listener.as_deref()),
-            ),
+            Self::DrainOff { listener, clients } => {
+                (Method::DELETE, drain_target(listener.as_deref(), clients))
+            }
             Self::Kick { target } => (Method::POST, with("/kick", "target", Some(target))),
             Self::LeftAlone => (Method::GET, "/left-alone".to_owned()),
             Self::Forget { prefix } => (
@@ -191,6 +198,37 @@ fn parameter(query: &str, allowed: Option<&str>) -> Result<Option<String>, Refus
     Ok(found)
 }
 
+/// The parameters of a command that begins or ends draining: the listener, and the prefixes of clients.
+fn drain_parameters(query: &str) -> Result<(Option<String>, Vec<String>), Refusal> {
+    let (mut listener, mut clients) = (None, Vec::new());
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "listener" if listener.is_none() => listener = Some(value.into_owned()),
+            "clients" => clients.push(value.into_owned()),
+            "listener" => {
+                return Err(Refusal::Parameters("listener is given twice".to_owned()));
+            }
+            _ => {
+                let known = "unknown parameter (known: listener, clients)".to_owned();
+                return Err(Refusal::Parameters(known));
+            }
+        }
+    }
+    Ok((listener, clients))
+}
+
+/// The target of the request for such a command.
+fn drain_target(listener: Option<&str>, clients: &[String]) -> String {
+    if listener.is_none() && clients.is_empty() {
+        return "/drain".to_owned();
+    }
+    let path = "/drain?";
+    let mut query = form_urlencoded::Serializer::for_suffix(path.to_owned(), path.len());
+    query.extend_pairs(listener.map(|listener| ("listener", listener)));
+    query.extend_pairs(clients.iter().map(|prefix| ("clients", prefix)));
+    query.finish()
+}
+
 /// The answer of a running proxy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct Answer {
@@ -208,6 +246,9 @@ pub struct Answer {
     /// Drained listeners.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub drained: Option<Vec<DrainedListener>>,
+    /// Drained clients of listeners.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub drained_clients: Option<Vec<DrainedClients>>,
     /// Numbers of reset connections.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub kicked: Option<Kicked>,
@@ -270,6 +311,9 @@ pub struct Status {
     /// Its drained listeners.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub drained: Vec<DrainedListener>,
+    /// Drained clients of its listeners.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub drained_clients: Vec<DrainedClients>,
     /// Differences from the configuration, with their reasons.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub notices: Vec<String>,
@@ -441,10 +485,23 @@ mod tests {
             Request::DrainList,
             Request::DrainOn {
                 listener: "web & mail".to_owned(),
+                clients: Vec::new(),
             },
-            Request::DrainOff { listener: None },
+            Request::DrainOn {
+                listener: "web & mail".to_owned(),
+                clients: vec!["192.0.2.0/24".to_owned(), "2001:db8::/32".to_owned()],
+            },
+            Request::DrainOff {
+                listener: None,
+                clients: Vec::new(),
+            },
             Request::DrainOff {
                 listener: Some("web".to_owned()),
+                clients: vec!["192.0.2.0/24".to_owned()],
+            },
+            Request::DrainOff {
+                listener: Some("web".to_owned()),
+                clients: Vec::new(),
             },
             Request::Kick {
                 target: String::new(),
@@ -485,6 +542,10 @@ mod tests {
         for (method, target) in [
             ("POST", "/kick"),
             ("POST", "/drain"),
+            ("POST", "/drain?clients=192.0.2.0/24"),
+            ("DELETE", "/drain?clients=192.0.2.0/24"),
+            ("POST", "/drain?listener=web&listener=mail"),
+            ("POST", "/drain?listener=web&client=192.0.2.0/24"),
             ("GET", "/drain?listener=web"),
             ("POST", "/kick?prefix=1"),
             ("POST", "/kick?target=1&target=2"),

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use midspan_gateway::interception::Quic;
@@ -132,6 +133,8 @@ pub(crate) struct Known {
     pub late: Vec<LateThread>,
     pub is_draining: bool,
     pub helper: HelperState,
+    /// The prefixes of clients that an operator drains, each with the name of its listener.
+    pub drained_clients: Vec<(String, IpNet)>,
 }
 
 /// The state, shared by several threads.
@@ -154,6 +157,10 @@ impl Health {
 
     pub fn set_helper(&self, helper: HelperState) {
         self.lock().helper = helper;
+    }
+
+    pub fn set_drained_clients(&self, drained: Vec<(String, IpNet)>) {
+        self.lock().drained_clients = drained;
     }
 
     /// No code panics while it holds this lock.

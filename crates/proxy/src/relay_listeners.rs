@@ -1,10 +1,11 @@
 //! The listeners of the relay process, and the gate before those that are transparent: at the start
 //! and at every reload.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use ipnet::IpNet;
 use midspan_policy::overlay::Overlay;
 use midspan_relay::{self as relay, Listener, ListenerId, OpenListener, Relay};
 use midspan_units::TimeSpan;
@@ -97,6 +98,20 @@ impl RunningListeners {
             warn!("the gate is late to hear of the new listeners");
         }
         Ok(())
+    }
+
+    /// The prefixes of clients that an operator drains, each with the name of its listener.
+    pub fn drained_clients(&self) -> Vec<(String, IpNet)> {
+        let of_listener = |known: &Known| {
+            let listener = &known.listener;
+            let prefixes = listener.drained_clients.iter();
+            let prefixes = prefixes.filter_map(|of| IpNet::new(of.address, of.length).ok());
+            let named = prefixes.map(|prefix| (listener.name.clone(), prefix));
+            named.collect::<Vec<_>>()
+        };
+        // A transparent listener is there several times.
+        let all: BTreeSet<(String, IpNet)> = self.known.values().flat_map(of_listener).collect();
+        all.into_iter().collect()
     }
 
     /// Replaces a stuck thread of the relay, and the gate's part on it; returns the number of connections

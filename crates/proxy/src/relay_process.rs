@@ -152,6 +152,7 @@ fn serve() -> Result<(), Error> {
                             settings.drain_timeout = drain_timeout;
                             watch.set_limit(watchdog_timeout);
                             listeners.relay.change_limits(&limits);
+                            health.set_drained_clients(listeners.drained_clients());
                             start_exchanges(&listeners.relay, &mut has_exchanges)?;
                             FromRelay::Reloaded
                         }
@@ -175,6 +176,7 @@ fn serve() -> Result<(), Error> {
                 Some((ToRelay::Limits(limits), _)) => listeners.relay.change_limits(&limits),
                 Some((ToRelay::Retire { addresses, after }, _)) => {
                     listeners.retire(&addresses, after);
+                    health.set_drained_clients(listeners.drained_clients());
                 }
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
                 Some((ToRelay::State(state), _)) => health.set_helper(state),

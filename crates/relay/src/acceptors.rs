@@ -244,6 +244,7 @@ impl Acceptors {
         let counter = match shortage {
             Shortage::Sessions => &self.counters.shed_sessions,
             Shortage::Client => &self.counters.shed_client,
+            Shortage::ClientRate => &self.counters.shed_client_rate,
             Shortage::Memory => &self.counters.shed_memory,
             Shortage::Descriptors => {
                 self.limits.note_descriptors();

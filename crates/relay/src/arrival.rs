@@ -66,4 +66,6 @@ pub struct NewClient {
     pub address: SocketAddr,
     /// Its place among the sessions.
     pub seat: Seat,
+    /// Its prefix opens connections too fast, so it gets this as the answer to its request.
+    pub is_too_fast: bool,
 }

@@ -150,6 +150,11 @@ impl Direction {
         self.thorough
     }
 
+    /// Whether the next action is to read.
+    pub const fn is_to_read(&self) -> bool {
+        matches!(self.next(), Action::Read(_))
+    }
+
     /// Whether no action will follow.
     pub const fn is_done(&self) -> bool {
         matches!(self.next(), Action::Nothing)

@@ -27,15 +27,16 @@
 //! | `exchange` | a session that carries one HTTP request and its answer | |
 //! | `arrival` | a connection that will become a session | yes |
 //! | `openings` | connections that are being opened; acceptors find them here | |
-//! | `opening` | accept, call the policy, set up, connect | |
+//! | `opening`, `acceptance` | accept, call the policy, set up, connect; the results | |
 //! | `legs`, [`leg_options`] | the sockets of both legs: opened, connected, set up; their options | |
 //! | `listener` | the settings of a listener, and how its sockets get them | |
 //! | [`access`], [`machine`] | who may use a listener; the addresses of this machine | |
 //! | `destination` | the server of a connection, and how the server leg is opened | |
 //! | [`negotiation`] | the negotiation before a session | |
-//! | `limits` | limits of sessions, memory, descriptors | |
+//! | `limits` | limits of sessions, memory, descriptors, and of the rates of client prefixes | |
 //! | [`profile`], [`narrow`] | access links of clients; legs towards narrow or distant clients | |
 //! | [`remembered`], `knowledge` | verdicts about clients; what sessions leave for later ones | |
+//! | `meter` | the bytes that sessions may read while the rate of one client is limited | |
 //! | `memory`, `rounds` | memory of sessions, and limits of their buffers; passes through a long table | |
 //! | `eviction`, [`kick`] | idle sessions evicted for new ones; sessions that an operator resets | |
 //! | `system` | the calls to the kernel that tests can script | |
@@ -128,6 +129,7 @@
 //!
 //! SIGPIPE must be ignored, as in every Rust program, because `splice` has no `MSG_NOSIGNAL`.
 
+mod acceptance;
 mod acceptors;
 pub mod access;
 mod arrival;
@@ -151,6 +153,7 @@ mod limits;
 mod listener;
 pub mod machine;
 mod memory;
+mod meter;
 pub mod narrow;
 pub mod negotiation;
 pub mod observation;

@@ -3,7 +3,7 @@
 
 mod admission;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,13 +16,14 @@ use midspan_policy::{Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Dscp, Time};
 use rustix::io::Errno;
 
+use super::acceptance::{Acceptance, is_shortage, not_accepted};
 use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
-use super::destination::{Finder, Found, Negotiator, ServerLegSource};
+use super::destination::{Finder, Found, ServerLegSource};
 use super::knowledge::SharedKnowledge;
 use super::leg_options::{self, LegError};
 use super::legs::{self, Connecting, InputStart, Legs};
-use super::limits::{Limits, Places, SetAside, Shortage};
+use super::limits::{Limits, Places, Seat, SetAside, Shortage};
 use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
@@ -108,30 +109,6 @@ pub struct AcceptorParts {
     pub suspects: SharedSuspects,
     /// What is known of the overlay.
     pub overlay: SharedOverlay,
-}
-
-/// The result of accepting a connection.
-pub enum Acceptance {
-    /// A session can begin; the server may not have answered yet.
-    Session(Arrival, Legs),
-    /// There is no room: the connection has been reset.
-    Shed(Shortage),
-    /// A negotiation with the client has to begin.
-    Negotiation(NewClient, Negotiator),
-    /// The policy refused the connection.
-    Refused,
-    /// Such a connection may have caused a fault, also when it was relayed plainly.
-    Suspect,
-    /// The access rules do not admit this client.
-    Denied(SocketAddr),
-    /// The server cannot be reached; the kernel reported this at once.
-    Unconnected(Arrival, Errno),
-    /// The client closed the connection before it was accepted.
-    Gone,
-    /// No connection waits.
-    Nothing,
-    /// The connection still waits, because there are no descriptors or no memory for it.
-    Exhausted(Errno),
 }
 
 /// Sets the options on a listening socket that accepted connections inherit.
@@ -228,11 +205,15 @@ impl Acceptor {
         if crate::machine::is_looping(&self.listener.name) {
             return Acceptance::Refused;
         }
+        if self.listener.drains_peer(address.ip()) {
+            return Acceptance::Drained;
+        }
         if let Some(negotiator) = self.finder.negotiator() {
             let negotiator = negotiator.clone();
             // Otherwise the first bytes will contain the client.
             let known = negotiator.settings.client_is_peer();
             let known = known.then(|| address.ip());
+            let is_too_fast = known.is_some_and(|client| limits.admit(client, now).is_err());
             return match limits.take_of(&self.places, known) {
                 Ok(seat) => {
                     // Before the client gets the first byte of the negotiation.
@@ -244,6 +225,7 @@ impl Acceptor {
                         socket: Arc::new(client),
                         address,
                         seat,
+                        is_too_fast,
                     };
                     Acceptance::Negotiation(client, negotiator)
                 }
@@ -269,7 +251,7 @@ impl Acceptor {
             }
         };
         if arrival.seat.is_none() {
-            match limits.take_of(&self.places, Some(address.ip())) {
+            match self.take_seat(limits, address.ip(), now) {
                 Ok(seat) => arrival.seat = Some(seat),
                 // Dropping the client resets it: the listener's SO_LINGER is inherited.
                 Err(shortage) => return Acceptance::Shed(shortage),
@@ -292,6 +274,15 @@ impl Acceptor {
         };
         register.put_opening_in_hand(None);
         acceptance
+    }
+
+    /// A place for a client that does not negotiate. The gate counts the connections of a transparent listener
+    /// at their SYN, when they can still pass untouched.
+    fn take_seat(&self, limits: &Limits, client: IpAddr, now: Time) -> Result<Seat, Shortage> {
+        if !self.listener.is_transparent() {
+            limits.admit(client, now)?;
+        }
+        limits.take_of(&self.places, Some(client))
     }
 
     /// Accepts one waiting connection: the socket, the client's address, and the class of its SYN.
@@ -536,31 +527,4 @@ impl Acceptor {
         }
         1
     }
-}
-
-/// The result for a waiting connection that `accept4(2)` did not return.
-const fn not_accepted(error: Errno) -> Acceptance {
-    match error {
-        Errno::AGAIN => Acceptance::Nothing,
-        // Linux reports network errors of the new connection here: accept(2).
-        Errno::CONNABORTED
-        | Errno::INTR
-        | Errno::PROTO
-        | Errno::NETDOWN
-        | Errno::NOPROTOOPT
-        | Errno::HOSTDOWN
-        | Errno::HOSTUNREACH
-        | Errno::NETUNREACH
-        | Errno::OPNOTSUPP
-        | Errno::PERM => Acceptance::Gone,
-        error => Acceptance::Exhausted(error),
-    }
-}
-
-/// Whether the machine is short of a resource (otherwise the server cannot be reached).
-const fn is_shortage(error: Errno) -> bool {
-    matches!(
-        error,
-        Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM
-    )
 }

@@ -234,7 +234,9 @@ impl Session {
         if let Some(framed) = self.framed.as_mut().filter(|_| shared.is_closing) {
             framed.exchange.close_afterwards();
         }
+        self.begin_metered_turn(shared, now);
         let (mut unfinished, mut starved, mut resume_at) = (false, false, None);
+        let mut is_held_back = false;
         // After a failure, both directions have work: read on, drop data, pass an end on.
         for _ in 0..FAILURES_PER_TURN {
             let is_told = self
@@ -264,6 +266,7 @@ impl Session {
             let failed_down = self.note_moved(Leg::Server, &down, shared, counters);
             unfinished = up.unfinished || down.unfinished;
             starved = up.starved || down.starved;
+            is_held_back = up.is_held_back || down.is_held_back;
             resume_at = up.resume_at.into_iter().chain(down.resume_at).min();
             let moved = up.copied + up.spliced + down.copied + down.spliced;
             self.upkeep.note_moved(moved, now);
@@ -272,6 +275,9 @@ impl Session {
             }
         }
         system::enter_session(0);
+        let (id, client) = (self.record.id, self.record.client.ip());
+        let again = shared.meter.end(id, client, is_held_back, now);
+        resume_at = resume_at.into_iter().chain(again).min();
         if self.framed.is_some() {
             let (again, more) = self.look_at_exchange(shared, now);
             resume_at = resume_at.into_iter().chain(again).min();
@@ -299,6 +305,18 @@ impl Session {
             starved,
             resume_at,
         }
+    }
+
+    /// Begins a turn in which the session reads as much as the rate of its client permits. Data that arrived
+    /// before a leg failed is read at once, because its time is limited.
+    fn begin_metered_turn(&self, shared: &mut Shared, now: Time) {
+        let (id, client) = (self.record.id, self.record.client.ip());
+        if self.failures.any() {
+            return shared.meter.begin_free(id);
+        }
+        let mut transfers = [&self.to_server, &self.to_client].into_iter();
+        let has_more = transfers.any(|transfer| transfer.direction.is_to_read());
+        shared.meter.begin(id, client, has_more, now);
     }
 
     /// Whether one direction has ended and the other has not.
@@ -368,6 +386,7 @@ impl Session {
 
     /// Returns its pipes to the pool; must be called before the session is dropped.
     pub fn release(&mut self, shared: &mut Shared) {
+        shared.meter.forget(self.record.id);
         self.to_server.abandon(shared);
         self.to_client.abandon(shared);
     }

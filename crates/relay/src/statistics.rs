@@ -66,6 +66,8 @@ statistics! {
     shed_sessions,
     /// Connections shed because the limit of the client's sessions was reached.
     shed_client,
+    /// Connections shed or refused because the client's prefix opened them too fast.
+    shed_client_rate,
     /// Connections shed because the memory budget was used up.
     shed_memory,
     /// Connections shed because descriptors or kernel memory were short.
@@ -78,6 +80,8 @@ statistics! {
     negotiations_abandoned,
     /// Clients or servers that the access rules refused.
     refused_by_access,
+    /// Clients that an operator drains.
+    refused_drained,
     /// Clients that broke the rules of their protocol.
     refused_malformed,
     /// Clients that requested a feature that this proxy does not have.
@@ -155,6 +159,7 @@ impl Statistics {
         self.refused_by_policy
             + self.refused_suspects
             + self.refused_by_access
+            + self.refused_drained
             + self.refused_malformed
             + self.refused_unsupported
             + self.refused_unauthenticated

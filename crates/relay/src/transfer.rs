@@ -8,6 +8,7 @@
 //! `SPLICE_F_MORE` and `MSG_MORE` are never set, so all data is sent at once.
 
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use midspan_explicit::http::{Side as Message, Wanted};
 use midspan_policy::memory_share::PIECE;
@@ -16,6 +17,8 @@ use rustix::io::Errno;
 
 use super::direction::{Action, BULK_AT_LEAST, Direction, Method, Reading};
 use super::exchange::Framed;
+use super::limits::Limits;
+use super::meter::Meter;
 use super::pipes::{BUFFER_SIZE, Pipe, Pipes};
 use super::system;
 use super::throttle::{CapBy, Throttle};
@@ -34,18 +37,21 @@ pub struct Shared {
     pub is_closing: bool,
     /// The pool of pipes.
     pub pipes: Pipes,
+    /// How much the sessions may read.
+    pub meter: Meter,
     /// Splices that became copies.
     pub pipe_shortages: u64,
 }
 
 impl Shared {
-    /// Resources with this pool of pipes.
-    pub fn new(pipes: Pipes) -> Self {
+    /// Resources with this pool of pipes, under these limits.
+    pub fn new(pipes: Pipes, limits: Arc<Limits>) -> Self {
         Self {
             buffer: vec![0; BUFFER_SIZE].into_boxed_slice(),
             written_anew: Vec::new(),
             is_closing: false,
             pipes,
+            meter: Meter::new(limits),
             pipe_shortages: 0,
         }
     }
@@ -77,6 +83,8 @@ pub struct Moved {
     pub read: u64,
     /// When the rest may be written.
     pub resume_at: Option<Time>,
+    /// There is more to read than the client's rate permits at present.
+    pub is_held_back: bool,
 }
 
 /// The place of the bytes that [`Direction::held`] counts.
@@ -154,11 +162,15 @@ impl Transfer {
         let mut moved = Moved::default();
         for _ in 0..ACTIONS_PER_TURN {
             let action = self.direction.next();
+            let (before, permitted) = (moved.read, shared.meter.left());
+            if permitted == 0 && self.direction.is_to_read() {
+                moved.is_held_back = true;
+                return moved;
+            }
             let result = match (action, &mut framing) {
                 (Action::Read(method), Some((framed, message))) => match framed.wanted(*message) {
                     Wanted::Opaque(most) => {
-                        let before = moved.read;
-                        let legs = ([from, to], doubtful, most);
+                        let legs = ([from, to], doubtful, most.min(permitted));
                         let result = self.read(method, legs, shared, now, &mut moved);
                         framed.handle_passed(*message, moved.read - before);
                         result
@@ -181,7 +193,7 @@ impl Transfer {
                 // The meaning of the server's end depends on the HTTP message.
                 (Action::Finish, Some((_, Message::Answer))) => return moved,
                 (Action::Read(method), None) => {
-                    let legs = ([from, to], doubtful, u64::MAX);
+                    let legs = ([from, to], doubtful, permitted);
                     self.read(method, legs, shared, now, &mut moved)
                 }
                 (action, _) => match action {
@@ -203,6 +215,7 @@ impl Transfer {
                     _ => return moved,
                 },
             };
+            shared.meter.note_read(moved.read - before);
             match result {
                 Ok(()) => {}
                 Err((_, error)) if is_want_of_memory(error) => {

@@ -1,6 +1,6 @@
 //! The view as lines and a table, for at least 80 columns and 24 lines.
 
-use midspan_proxy::summary::{LegsSummary, Summary};
+use midspan_proxy::summary::{DrainedClients, LegsSummary, Summary};
 use midspan_relay::observation::{LegReport, SessionReport};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -27,7 +27,7 @@ const KEYS: &str = "[c]lients [s]essions [l]isteners [e]nded [a]lone [o]rder [/]
 
 const HELP: &str = "\
 c  clients      s  sessions      l  listeners      e  sessions that have ended
-a  what is left alone, and why
+a  what is left alone, and why      r  limited rates of client prefixes
 Enter  sessions of the client, or one session      Esc  back
 o  next order: rate, bytes, rtt, retransmitted, sessions
 /  only clients of a prefix, as in 192.0.2. or 2001:db8::/32
@@ -127,6 +127,7 @@ fn title(view: &View, summary: &Summary) -> Line<'static> {
         0 => "  bypass: none".to_owned(),
         prefixes => format!("  bypass: {prefixes} prefixes"),
     };
+    about += &drained(&summary.drained_clients);
     about += &state
         .late_threads
         .iter()
@@ -137,6 +138,17 @@ fn title(view: &View, summary: &Summary) -> Line<'static> {
         Span::styled(word, style(view, colour).add_modifier(Modifier::BOLD)),
         about.into(),
     ])
+}
+
+/// The clients that are drained: the prefix if it is the only one, and how many sessions are left.
+fn drained(rows: &[DrainedClients]) -> String {
+    let left: u64 = rows.iter().filter_map(|row| row.sessions).sum();
+    let left = count(left);
+    match rows {
+        [] => String::new(),
+        [row] => format!("  drained at {}: {} ({left} left)", row.listener, row.clients),
+        rows => format!("  drained: {} prefixes ({left} left)", rows.len()),
+    }
 }
 
 fn sessions_line(view: &View, summary: &Summary) -> String {
@@ -222,6 +234,10 @@ fn selection(view: &View, summary: &Summary) -> String {
         }
         (Rows::Sessions, None) => format!("{} sessions", count(matched.sessions)),
         (Rows::Listeners, _) => format!("{} listeners", summary.listeners.len()),
+        (Rows::Prefixes, _) => match summary.prefixes.len() {
+            0 => "no client prefix, or no rate of clients is limited".to_owned(),
+            number => format!("{number} client prefixes"),
+        },
         (Rows::Ended, _) => {
             let mut text = format!(
                 "{} sessions that have ended, the newest first",

@@ -26,6 +26,8 @@ pub enum Rows {
     Sessions,
     /// Sessions that have ended.
     Ended,
+    /// Client prefixes whose rates are limited.
+    Prefixes,
     /// Reasons for which connections pass untouched.
     Untouched,
 }
@@ -108,6 +110,7 @@ impl View {
                 Rows::Sessions => By::Session,
                 Rows::Listeners => By::Listener,
                 Rows::Ended => By::Ended,
+                Rows::Prefixes => By::Prefix,
                 Rows::Clients | Rows::Untouched => By::Client,
             },
             sort: self.sort,
@@ -127,6 +130,7 @@ impl View {
             Rows::Listeners => summary.listeners.len(),
             Rows::Sessions => summary.sessions.len(),
             Rows::Ended => summary.ended.len(),
+            Rows::Prefixes => summary.prefixes.len(),
             Rows::Untouched => summary.totals.untouched.as_ref().map_or(0, |all| all.len()),
         }
     }
@@ -151,11 +155,13 @@ impl View {
         let of_row = |summary: &Summary, place: usize| match self.rows {
             Rows::Listeners => Some(summary.listeners.get(place)?.listener.clone()),
             Rows::Ended => Some(summary.ended.get(place)?.id.to_string()),
+            Rows::Prefixes => Some(summary.prefixes.get(place)?.prefix.clone()),
             Rows::Clients | Rows::Sessions | Rows::Untouched => None,
         };
         let name = (self.summary.as_ref()).and_then(|summary| of_row(summary, self.selected));
         let place_of = |name: &str| {
-            (0..summary.listeners.len().max(summary.ended.len()))
+            let (listeners, ended) = (summary.listeners.len(), summary.ended.len());
+            (0..listeners.max(ended).max(summary.prefixes.len()))
                 .find(|place| of_row(&summary, *place).as_deref() == Some(name))
         };
         let named = name.as_deref().and_then(place_of);
@@ -170,7 +176,7 @@ impl View {
                 let mut sessions = summary.sessions.iter();
                 sessions.position(|row| Some(row.id) == session)
             }),
-            Rows::Listeners | Rows::Ended => named,
+            Rows::Listeners | Rows::Ended | Rows::Prefixes => named,
             Rows::Untouched => None,
         };
         self.select(found.unwrap_or(self.selected));
@@ -188,7 +194,7 @@ impl View {
             Rows::Clients => Some(summary.clients.get(self.selected)?.client),
             Rows::Sessions => Some(summary.sessions.get(self.selected)?.client.ip()),
             Rows::Ended => Some(summary.ended.get(self.selected)?.client.ip()),
-            Rows::Listeners | Rows::Untouched => None,
+            Rows::Listeners | Rows::Prefixes | Rows::Untouched => None,
         }
     }
 
@@ -198,7 +204,11 @@ impl View {
         let summary = self.summary.as_ref()?;
         match self.rows {
             Rows::Sessions => Some(summary.sessions.get(self.selected)?.id),
-            Rows::Clients | Rows::Listeners | Rows::Ended | Rows::Untouched => None,
+            Rows::Clients
+            | Rows::Listeners
+            | Rows::Ended
+            | Rows::Prefixes
+            | Rows::Untouched => None,
         }
     }
 
@@ -237,6 +247,7 @@ impl View {
             KeyCode::Char('a') => return self.show(Rows::Untouched, None),
             KeyCode::Char('l') => return self.show(Rows::Listeners, None),
             KeyCode::Char('e') => return self.show(Rows::Ended, None),
+            KeyCode::Char('r') => return self.show(Rows::Prefixes, None),
             KeyCode::Char('o') => {
                 let all = Sort::ALL;
                 let place = all.iter().position(|sort| *sort == self.sort).unwrap_or(0);
@@ -311,7 +322,7 @@ impl View {
                 self.report = None;
                 Some(Action::Refresh)
             }
-            Rows::Listeners | Rows::Ended | Rows::Untouched => None,
+            Rows::Listeners | Rows::Ended | Rows::Prefixes | Rows::Untouched => None,
         }
     }
 
@@ -346,6 +357,8 @@ impl View {
 
 #[cfg(test)]
 mod tests {
+    use midspan_proxy::summary::PrefixRow;
+
     use super::*;
 
     fn key(view: &mut View, code: KeyCode) -> Option<Action> {
@@ -451,6 +464,31 @@ mod tests {
         assert_eq!(key(&mut view, KeyCode::Char('b')), None);
         let yes = key(&mut view, KeyCode::Char('y'));
         assert!(matches!(yes, Some(Action::Bypass(_))));
+    }
+
+    #[test]
+    fn a_selected_prefix_stays_selected() {
+        let row = |prefix: &str| PrefixRow {
+            prefix: prefix.to_owned(),
+            connections_per_second: 3,
+            rate_bits_per_second: 8_000_000,
+            refused: 1,
+            unused_seconds: 0.5,
+        };
+        let prefixes = |names: [&str; 2]| Summary {
+            prefixes: names.map(row).into(),
+            ..summary()
+        };
+        let mut view = View::default();
+        assert_eq!(key(&mut view, KeyCode::Char('r')), Some(Action::Refresh));
+        assert_eq!(view.query().by, By::Prefix);
+        view.take(prefixes(["192.0.2.0/24", "198.51.100.0/24"]));
+        key(&mut view, KeyCode::Down);
+        view.take(prefixes(["198.51.100.0/24", "192.0.2.0/24"]));
+        assert_eq!((view.count(), view.selected), (2, 0));
+        // A prefix is no client that could be bypassed.
+        assert_eq!(key(&mut view, KeyCode::Char('b')), None);
+        assert!(view.confirmation.is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod packet;
 
 pub use checksum::{checksum, set_checksums, updated_checksum};
 pub use options::{DamagedOption, TcpOption, options};
-pub use packet::{TcpPacket, destination, is_udp};
+pub use packet::{TcpPacket, destination, is_udp, source};
 
 /// Bytes of a TCP header without options.
 pub const TCP_HEADER: usize = 20;

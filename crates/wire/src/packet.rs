@@ -182,6 +182,16 @@ pub fn destination(packet: &[u8]) -> Option<(IpAddr, u8)> {
     Some((header.destination_addr().into(), header.next_header().0))
 }
 
+/// The source of an IP packet, which may be truncated behind its IP header.
+#[must_use]
+pub fn source(packet: &[u8]) -> Option<IpAddr> {
+    if let Ok(header) = Ipv4HeaderSlice::from_slice(packet) {
+        return Some(header.source_addr().into());
+    }
+    let header = Ipv6HeaderSlice::from_slice(packet).ok()?;
+    Some(header.source_addr().into())
+}
+
 #[cfg(test)]
 mod tests {
     use etherparse::{IpAuthHeader, IpHeaders, Ipv4Extensions, Ipv4Header, PacketBuilder};
@@ -220,6 +230,8 @@ mod tests {
             assert_eq!(destination(&whole).unwrap().0, read.destination.ip());
             assert_eq!(destination(&whole[..ip_header]), destination(&whole));
             assert_eq!(destination(&whole[..ip_header - 1]), None);
+            assert_eq!(source(&whole[..ip_header]), Some(read.source.ip()));
+            assert_eq!(source(&whole[..ip_header - 1]), None);
         }
     }
 

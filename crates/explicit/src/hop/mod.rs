@@ -179,7 +179,7 @@ impl From<Failure> for HopError {
             Failure::HostUnreachable | Failure::NetworkUnreachable => Self::DestinationIpUnroutable,
             Failure::NameNotFound => Self::DnsError,
             Failure::NotAllowed => Self::DestinationIpProhibited,
-            Failure::Shortage => Self::ConnectionLimitReached,
+            Failure::Shortage | Failure::TooFast => Self::ConnectionLimitReached,
             Failure::RouteBroken => Self::DestinationUnavailable,
         }
     }

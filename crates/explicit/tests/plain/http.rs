@@ -190,6 +190,7 @@ fn the_outcome_is_told() {
         (Failure::NameNotFound, "502"),
         (Failure::NotAllowed, "403"),
         (Failure::Shortage, "503"),
+        (Failure::TooFast, "429"),
         (Failure::RouteBroken, "502"),
     ] {
         let told = String::from_utf8(plain.answer(Outcome::Failed(failure))).unwrap();

@@ -112,6 +112,7 @@ fn the_outcome_is_told() {
         (Failure::Shortage, 1),
         (Failure::RouteBroken, 1),
         (Failure::NotAllowed, 2),
+        (Failure::TooFast, 2),
         (Failure::NetworkUnreachable, 3),
         (Failure::HostUnreachable, 4),
         (Failure::NameNotFound, 4),

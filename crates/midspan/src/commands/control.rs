@@ -1,10 +1,13 @@
 //! `midspan status`, `bypass`, `drain`, `kick` and `reload`: commands to a running proxy.
 
+use std::path::Path;
 use std::time::Duration;
 
+use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::{
     Answer, DrainedListener, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
 };
+use midspan_proxy::summary::{DrainedClients, Summary};
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
@@ -34,17 +37,18 @@ pub fn bypass(options: &BypassOptions) -> Outcome {
     })
 }
 
-/// Drains listeners, or lists the drained ones.
+/// Drains listeners or some of their clients, or lists what is drained.
 pub fn drain(options: &DrainOptions) -> Outcome {
-    let listener = options.listener.clone();
+    let (listener, clients) = (options.listener.clone(), options.clients.clone());
     let request = match (options.switch, listener) {
         (None, _) => Request::DrainList,
-        (Some(Switch::On), Some(listener)) => Request::DrainOn { listener },
+        (Some(Switch::On), Some(listener)) => Request::DrainOn { listener, clients },
         (Some(Switch::On), None) => return Err(miette!("drain on needs the name of a listener")),
-        (Some(Switch::Off), listener) => Request::DrainOff { listener },
+        (Some(Switch::Off), listener) => Request::DrainOff { listener, clients },
     };
     exchange(&options.control, &request, |answer| {
         printing::line(drained(answer.drained.as_deref().unwrap_or_default()));
+        print_drained_clients(answer.drained_clients.as_deref().unwrap_or_default());
     })
 }
 
@@ -70,7 +74,8 @@ pub fn reload(options: &ControlOptions) -> Outcome {
 
 fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Answer)) -> Outcome {
     let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
-    let answer = ask(&socket, request)?;
+    let mut answer = ask(&socket, request)?;
+    count_sessions(&socket, &mut answer);
     if options.output.json {
         printing::line(serde_json::to_string_pretty(&answer).into_diagnostic()?);
     } else if answer.ok {
@@ -82,6 +87,32 @@ fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Ans
     match answer.ok {
         true => Ok(true),
         false => Err(miette!("{}", answer.error.unwrap_or_default())),
+    }
+}
+
+/// Adds the numbers of sessions of drained clients. The helper, which answers commands, does not count
+/// sessions; without an answer of the relay, the numbers stay unknown.
+fn count_sessions(socket: &Path, answer: &mut Answer) {
+    let of_status = answer.status.iter_mut();
+    let of_status = of_status.flat_map(|status| &mut status.drained_clients);
+    let of_answer = answer.drained_clients.iter_mut().flatten();
+    let rows: Vec<&mut DrainedClients> = of_status.chain(of_answer).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let place = Place::Socket(socket.to_owned());
+    let Ok((200, text)) = client::get(place, "/summary?limit=1") else {
+        return;
+    };
+    let Ok(summary) = serde_json::from_str::<Summary>(&text) else {
+        return;
+    };
+    for row in rows {
+        let is_same = |other: &&DrainedClients| {
+            (&other.listener, &other.clients) == (&row.listener, &row.clients)
+        };
+        let counted = summary.drained_clients.iter().find(is_same);
+        row.sessions = counted.and_then(|counted| counted.sessions);
     }
 }
 
@@ -124,6 +155,7 @@ fn print_status(status: &Status) {
     if !status.drained.is_empty() {
         printing::line(drained(&status.drained));
     }
+    print_drained_clients(&status.drained_clients);
     if let Some(tracking) = &status.connection_tracking {
         printing::line(tracked(tracking));
     }
@@ -176,6 +208,19 @@ fn drained(listeners: &[DrainedListener]) -> String {
             let names: Vec<String> = listeners.iter().map(name).collect();
             format!("drained: {}", names.join(", "))
         }
+    }
+}
+
+fn print_drained_clients(drained: &[DrainedClients]) {
+    for row in drained {
+        let left = match row.sessions {
+            Some(sessions) => format!(", sessions left: {sessions}"),
+            None => String::new(),
+        };
+        printing::line(format_args!(
+            "drained at {}: clients {}{left}",
+            row.listener, row.clients
+        ));
     }
 }
 

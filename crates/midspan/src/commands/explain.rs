@@ -133,6 +133,7 @@ fn print(flow: &Flow, explained: &Explained, status: &Status) {
     let new = &explained.new;
     let decision = match new.decision {
         "split" => "would be split",
+        "refused" => "would be refused",
         _ => "would pass untouched",
     };
     printing::line(format_args!(

@@ -48,6 +48,7 @@ pub fn top(options: &TopOptions) -> Outcome {
             ByName::Client => Rows::Clients,
             ByName::Session => Rows::Sessions,
             ByName::Listener => Rows::Listeners,
+            ByName::Prefix => Rows::Prefixes,
             ByName::Ended => Rows::Ended,
         },
         sort: options.sort.into(),

@@ -181,6 +181,9 @@ metrics! {
     /// Prefixes that the operator bypasses (midspan bypass).
     Gauge "bypassed_prefixes" () =
         |now, sink| sink.put(&[], Value::Number(now.known.helper.bypasses));
+    /// Prefixes of clients that the operator drains at a listener (midspan drain).
+    Gauge "drained_prefixes" () =
+        |now, sink| sink.put(&[], Value::Number(now.known.drained_clients.len() as u64));
     /// Reloads of the configuration, by result: ok, failed.
     Counter "reloads" ("result") = |now, sink| {
         sink.put(&["ok"], Value::Number(now.known.helper.reloads))?;
@@ -300,10 +303,10 @@ metrics! {
     /// session of the process, but not yet of its listener.
     Gauge "negotiations" () =
         |now, sink| sink.put(&[], Value::Number(now.statistics.negotiations_active));
-    /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
-    /// a connection may have caused one, or a stuck thread, also without any mechanism); overload; of listeners
-    /// that negotiate malformed, unsupported, unauthenticated, silent, gone (the client closed without a
-    /// request), name (has no address); of overlay hops looping, forged, unroutable; of transparent listeners
+    /// Connections that ended before a session began, by reason: policy; access (rules); drained (the
+    /// client); panic (such a connection may have caused one, or a stuck thread, also without any mechanism);
+    /// overload; of listeners that negotiate malformed, unsupported, unauthenticated, silent, gone (the client
+    /// closed without a request), name (has no address); of overlay hops looping, forged, unroutable; of transparent listeners
     /// server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
         let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
@@ -311,6 +314,7 @@ metrics! {
         let Statistics {
             negotiations_abandoned: gone,
             refused_by_access: access,
+            refused_drained: drained,
             refused_suspects: panic,
             refused_malformed: malformed,
             refused_unsupported: unsupported,
@@ -326,6 +330,7 @@ metrics! {
         for (reason, count) in [
             ("policy", by_policy),
             ("access", access),
+            ("drained", drained),
             ("panic", panic),
             ("overload", overload),
             ("malformed", malformed),
@@ -346,12 +351,13 @@ metrics! {
         })
     };
     /// Connections that were reset after they were accepted, because there was no room for one more
-    /// session, by reason: sessions, sessions_per_client, memory (the budget is used up),
-    /// descriptors (or memory of the kernel).
+    /// session, by reason: sessions, sessions_per_client, connection_rate_per_client (SOCKS5 and HTTP
+    /// clients get an answer), memory (the budget is used up), descriptors (or memory of the kernel).
     Counter "sessions_shed" ("reason") = |now, sink| {
         let all = &now.statistics;
         sink.put(&["sessions"], Value::Number(all.shed_sessions))?;
         sink.put(&["sessions_per_client"], Value::Number(all.shed_client))?;
+        sink.put(&["connection_rate_per_client"], Value::Number(all.shed_client_rate))?;
         sink.put(&["memory"], Value::Number(all.shed_memory))?;
         sink.put(&["descriptors"], Value::Number(all.shed_descriptors))
     };

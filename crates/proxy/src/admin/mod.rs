@@ -7,7 +7,7 @@
 //! | `GET /metrics` | [metrics] in the OpenMetrics text format |
 //! | `GET /sessions?after=ID&limit=N` | live sessions |
 //! | `GET /sessions/ID` | one live session |
-//! | `GET /summary?by=client&sort=rate&client=PREFIX&limit=N` | state, totals, and sorted clients or sessions |
+//! | `GET /summary?by=client&sort=rate&client=PREFIX&limit=N` | state, totals, and sorted clients, sessions or client prefixes |
 //! | `GET /overlay` | the nodes of an overlay |
 //! | `GET /overlay/routes?destination=HOST:PORT` | the routes of an overlay to a destination |
 //! | `GET /learned?prefix=PREFIX&after=NEXT&limit=N` | what sessions have left for later ones |

@@ -19,7 +19,7 @@ use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
 use crate::learned::{self, Learned};
 use crate::overlay::{OverlayReport, RoutesQuery, RoutesReport};
-use crate::summary::{self, Cost, Query, Summary, Summed, Totals};
+use crate::summary::{self, By, Cost, Query, Summary, Summed, Totals};
 
 /// Pause between two queries to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
@@ -159,13 +159,14 @@ impl Service {
             self.relay.listeners()
         });
         let gains = self.relay.gains();
+        let known = self.health.known();
         let uptime = self.since.elapsed();
         let cost = &survey.cost;
         Summary {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             time_seconds: uptime.as_secs_f64(),
             complete: survey.is_complete,
-            state: self.health.known().summary(uptime.as_secs()),
+            state: known.summary(uptime.as_secs()),
             totals: Totals {
                 rate_to_client_bits_per_second: rates.map(|(to_client, _)| to_client),
                 rate_to_server_bits_per_second: rates.map(|(_, to_server)| to_server),
@@ -179,6 +180,11 @@ impl Service {
             sessions,
             listeners,
             ended,
+            prefixes: match query.by {
+                By::Prefix => summary::prefix_rows(&self.relay.client_rates(), query),
+                _ => Vec::new(),
+            },
+            drained_clients: summary::count_drained(&survey.sessions, &known.drained_clients),
             cost: Cost {
                 scanned: survey.sessions.len() as u64,
                 slices: cost.slices,
@@ -199,7 +205,11 @@ impl Service {
             sessions: now.sessions_active,
             opened: now.sessions_opened,
             refused: now.refusals() + refused_at_syn,
-            shed: now.shed_sessions + now.shed_client + now.shed_memory + now.shed_descriptors,
+            shed: now.shed_sessions
+                + now.shed_client
+                + now.shed_client_rate
+                + now.shed_memory
+                + now.shed_descriptors,
             untouched: gate.map(|gate| {
                 let reasons = gate.bypasses().into_iter();
                 reasons

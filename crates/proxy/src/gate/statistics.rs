@@ -52,6 +52,10 @@ statistics! {
     passed_sessions,
     /// Passed untouched: the limit of the client's sessions was reached.
     passed_client,
+    /// Passed untouched: the client's prefix opens connections too fast.
+    passed_client_rate,
+    /// Passed untouched: the operator drains the client.
+    passed_drained,
     /// Passed untouched: the memory budget is used up.
     passed_memory,
     /// Passed untouched: no descriptor, or no memory of the kernel.
@@ -101,7 +105,7 @@ statistics! {
 impl GateStatistics {
     /// Connections that passed untouched, by reason.
     #[must_use]
-    pub const fn bypasses(&self) -> [(&'static str, u64); 15] {
+    pub const fn bypasses(&self) -> [(&'static str, u64); 17] {
         // Listed one by one: a new counter must be added here or get a metric of its own.
         let Self {
             turns: _,
@@ -112,6 +116,8 @@ impl GateStatistics {
             passed_full,
             passed_sessions,
             passed_client,
+            passed_client_rate,
+            passed_drained,
             passed_memory,
             passed_descriptors,
             passed_authenticated,
@@ -138,6 +144,8 @@ impl GateStatistics {
             ("full", passed_full),
             ("sessions", passed_sessions),
             ("sessions_per_client", passed_client),
+            ("connection_rate_per_client", passed_client_rate),
+            ("drained", passed_drained),
             ("memory", passed_memory),
             ("descriptors", passed_descriptors),
             ("authenticated", passed_authenticated),

@@ -371,7 +371,7 @@ impl Worker {
                 self.pass(packet.id);
             }
             // The rules choose only QUIC that the listener rejects.
-            (Some(_), None) if is_udp(&packet.bytes) => self.reject_quic(&packet),
+            (Some(listener), None) if is_udp(&packet.bytes) => self.reject_quic(&packet, listener),
             _ => self.pass(packet.id),
         }
     }
@@ -422,6 +422,10 @@ impl Worker {
 
     /// Decides whether to intercept a new connection.
     fn admit(&mut self, packet: Packet, request: Request, listener: usize) {
+        if self.drains(request.client.ip(), listener) {
+            count(&self.counters.passed_drained);
+            return self.leave(packet.id, request);
+        }
         self.suspect_routes();
         let now = self.relay_time();
         match self.passage(request, listener, 0) {

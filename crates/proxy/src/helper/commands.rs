@@ -56,8 +56,14 @@ impl Supervisor {
             }
             Request::Forget { prefix } => self.forget(prefix.as_deref()),
             Request::DrainList => self.list_drained(),
-            Request::DrainOn { listener } => self.drain_listener(&listener, Instant::now()),
-            Request::DrainOff { listener } => self.end_draining_of(listener.as_deref()),
+            Request::DrainOn { listener, clients } => match &clients[..] {
+                [] => self.drain_listener(&listener, Instant::now()),
+                clients => self.drain_clients(&listener, clients),
+            },
+            Request::DrainOff { listener, clients } => match (listener, &clients[..]) {
+                (Some(listener), [_, ..]) => self.end_draining_of_clients(&listener, &clients),
+                (listener, _) => self.end_draining_of(listener.as_deref()),
+            },
             Request::BypassList => self.list(),
             Request::BypassOn { prefix } => self.change_bypasses(prefix.as_deref(), true),
             Request::BypassOff { prefix } => self.change_bypasses(prefix.as_deref(), false),
@@ -209,6 +215,7 @@ impl Supervisor {
             listeners: self.configuration.listeners.iter().map(listener).collect(),
             bypasses: self.bypasses.iter().map(IpNet::to_string).collect(),
             drained: self.drained.list(),
+            drained_clients: self.drained.list_clients(),
             admin: (self.configuration.admin.as_ref()).map(|admin| admin.listen.to_string()),
             connection_tracking: self.connection_tracking(),
             notices: self.notices(),
@@ -284,6 +291,10 @@ impl Supervisor {
         }
         if !self.drained.names().is_empty() {
             line.push_str(&format!(", {} drained", self.drained.names().len()));
+        }
+        let clients = self.drained.list_clients().len();
+        if clients > 0 {
+            line.push_str(&format!(", {clients} prefixes of clients drained"));
         }
         if self.reload_error.is_some() {
             line.push_str(", the last reload failed: see the log");

@@ -4,13 +4,18 @@
 //! A signal drains the proxy, and an operator can drain single listeners. A drained listener is not part of
 //! the configuration in force, as if it had been removed from the file, until the operator ends the draining
 //! or Midspan starts again.
+//!
+//! An operator can also drain some clients of a listener. This is not announced, because the listener continues
+//! to serve all others, and a load balancer must not take it out of service.
 
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use midspan_units::TimeSpan;
 use tracing::{error, info};
 
-use super::drained::{Progress, has};
+use super::commands::{NO_PREFIX, parse};
+use super::drained::{Drained, PREFIX_LIMIT, Progress, has};
 use super::supervision::{END_MARGIN, Supervisor};
 use crate::Error;
 use crate::command::Answer;
@@ -19,11 +24,12 @@ use crate::command::Answer;
 const RETRY: Duration = Duration::from_secs(1);
 
 impl Supervisor {
-    /// The list of drained listeners.
+    /// The lists of drained listeners and clients.
     pub(super) fn list_drained(&self) -> Answer {
         Answer {
             ok: true,
             drained: Some(self.drained.list()),
+            drained_clients: Some(self.drained.list_clients()),
             ..Answer::default()
         }
     }
@@ -33,27 +39,69 @@ impl Supervisor {
         if !has(&self.whole, name) {
             return Answer::error(self.no_listener(name));
         }
-        if self.drained.0.contains_key(name) {
+        if self.drained.listeners.contains_key(name) {
             return self.list_drained();
         }
         let time = Duration::from(self.configuration.relay.lame_duck_time);
         // A time of zero is over at once.
         let until = now.checked_add(time).unwrap_or(now);
         let progress = Progress::Announced(until);
-        self.drained.0.insert(name.to_owned(), progress);
+        self.drained.listeners.insert(name.to_owned(), progress);
         info!(listener = name, lame_duck_time = %self.configuration.relay.lame_duck_time, "draining");
         if let Err(why) = self.end_announcements(now) {
-            self.drained.0.remove(name);
+            self.drained.listeners.remove(name);
             return Answer::error(why);
         }
         self.list_drained()
     }
 
-    /// Ends the draining of one listener, or of all.
+    /// Drains clients of a listener from now on: their new connections are no longer served.
+    pub(super) fn drain_clients(&mut self, name: &str, prefixes: &[String]) -> Answer {
+        let prefixes = match self.prefixes_at(name, prefixes) {
+            Ok(prefixes) => prefixes,
+            Err(why) => return Answer::error(why),
+        };
+        let before = self.drained.clone();
+        if !self.drained.add_clients(name, &prefixes) {
+            return Answer::error(format!(
+                "more than {PREFIX_LIMIT} prefixes of one listener"
+            ));
+        }
+        self.apply_drained(before, name, "clients are drained")
+    }
+
+    /// Ends the draining of exactly these prefixes of clients of a listener.
+    pub(super) fn end_draining_of_clients(&mut self, name: &str, prefixes: &[String]) -> Answer {
+        let prefixes = match self.prefixes_at(name, prefixes) {
+            Ok(prefixes) => prefixes,
+            Err(why) => return Answer::error(why),
+        };
+        let before = self.drained.clone();
+        if let Err(unknown) = self.drained.remove_clients(name, &prefixes) {
+            return Answer::error(format!(
+                "{unknown} is not drained at listener \"{name}\"; `midspan drain` lists the prefixes"
+            ));
+        }
+        self.apply_drained(before, name, "clients are no longer drained")
+    }
+
+    /// The prefixes of a command about clients of a listener.
+    ///
+    /// # Errors
+    /// The text for the operator: there is no such listener, or a text is no prefix.
+    fn prefixes_at(&self, name: &str, prefixes: &[String]) -> Result<Vec<IpNet>, String> {
+        if !has(&self.whole, name) {
+            return Err(self.no_listener(name));
+        }
+        let prefixes: Option<Vec<IpNet>> = prefixes.iter().map(|text| parse(text)).collect();
+        prefixes.ok_or_else(|| NO_PREFIX.to_owned())
+    }
+
+    /// Ends the draining of one listener and its clients, or of all.
     pub(super) fn end_draining_of(&mut self, name: Option<&str>) -> Answer {
-        let before = self.drained.0.clone();
+        let before = self.drained.clone();
         match name {
-            Some(name) if self.drained.0.remove(name).is_none() => {
+            Some(name) if !self.drained.remove(name) => {
                 let message = match has(&self.whole, name) {
                     true => {
                         format!("listener \"{name}\" is not drained; `midspan drain` lists them")
@@ -63,15 +111,21 @@ impl Supervisor {
                 return Answer::error(message);
             }
             Some(_) => {}
-            None => self.drained.0.clear(),
+            None => self.drained = Drained::default(),
         }
-        if before.values().any(|progress| *progress == Progress::Done)
-            && let Err(error) = self.put_in_force(self.whole.clone())
-        {
-            self.drained.0 = before;
+        self.apply_drained(before, name.unwrap_or("all"), "no longer drained")
+    }
+
+    /// Puts a change of the draining in force; after an error, all is as `before`.
+    fn apply_drained(&mut self, before: Drained, name: &str, done: &str) -> Answer {
+        let has_effect = before.changes_anything() || self.drained.changes_anything();
+        if has_effect && let Err(error) = self.put_in_force(self.whole.clone()) {
+            self.drained = before;
             return Answer::error(format!("nothing has changed: {error}"));
         }
-        info!(listener = name.unwrap_or("all"), "no longer drained");
+        let clients = self.drained.list_clients().len();
+        info!(listener = name, drained_prefixes = clients, "{done}");
+        self.notifier.status(&self.status_line());
         self.list_drained()
     }
 
@@ -80,15 +134,15 @@ impl Supervisor {
     /// # Errors
     /// The text for the operator. The listeners of before stay in force.
     pub(super) fn end_announcements(&mut self, now: Instant) -> Result<(), String> {
-        let before = self.drained.0.clone();
+        let before = self.drained.listeners.clone();
         if !self.drained.end_announcements(now) {
             return Ok(());
         }
         self.put_in_force(self.whole.clone()).map_err(|error| {
-            self.drained.0 = before;
+            self.drained.listeners = before;
             // Otherwise this would be tried in every turn.
             let retry = now.checked_add(RETRY);
-            for progress in self.drained.0.values_mut() {
+            for progress in self.drained.listeners.values_mut() {
                 if let (Progress::Announced(until), Some(retry)) = (progress, retry) {
                     *until = retry.max(*until);
                 }

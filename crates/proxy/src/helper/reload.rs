@@ -81,10 +81,10 @@ impl Supervisor {
         Ok(fixed)
     }
 
-    /// Puts a configuration in force, without its drained listeners.
+    /// Puts a configuration in force, without its drained listeners, and with the drained clients of the others.
     pub(super) fn put_in_force(&mut self, whole: Configuration) -> Result<(), Error> {
         check_machine(&whole)?;
-        let new = self.drained.without_them(&whole);
+        let new = self.drained.applied_to(&whole);
         let places = self.windows.as_ref().map(InitialWindows::places);
         let plan = self.guard.as_mut().map(Guard::plan).transpose()?;
         let result = self.reload_to(new);

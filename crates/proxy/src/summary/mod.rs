@@ -3,11 +3,15 @@
 //!
 //! | module | content |
 //! | --- | --- |
+//! | `drained` | drained clients, with the sessions that are left of them |
+//! | `prefixes` | rows of client prefixes whose rates are limited |
 //! | `query` | the query: which rows, in which order |
 //! | `rows` | sums of sessions; rows of clients, sessions, ended sessions and listeners |
 //!
 //! Everything is computed from values that the caller passes; `docs/control-api.md` describes the fields.
 
+mod drained;
+mod prefixes;
 mod query;
 mod rows;
 
@@ -18,6 +22,10 @@ use midspan_relay::observation::{Figures, ListenerTotals, Survey};
 use midspan_units::Time;
 use serde::{Deserialize, Serialize};
 
+pub use drained::DrainedClients;
+pub(crate) use drained::count as count_drained;
+pub use prefixes::PrefixRow;
+pub(crate) use prefixes::rows as prefix_rows;
 pub use query::{By, Query, Sort};
 pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, SessionRow};
 
@@ -51,6 +59,13 @@ pub struct Summary {
     /// requested: at most 100 of each thread.
     #[serde(default)]
     pub ended: Vec<EndedRow>,
+    /// The client prefixes whose rates are limited, in the requested order, if they were requested: all that the
+    /// relay remembers, also those without a session.
+    #[serde(default)]
+    pub prefixes: Vec<PrefixRow>,
+    /// The clients that an operator drains, with the sessions that are left of them.
+    #[serde(default)]
+    pub drained_clients: Vec<DrainedClients>,
     /// What the answer cost the relay's threads.
     pub cost: Cost,
 }

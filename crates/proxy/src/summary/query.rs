@@ -22,6 +22,8 @@ pub enum By {
     Session,
     /// A listener, with all its sessions.
     Listener,
+    /// A client prefix whose rates are limited.
+    Prefix,
     /// A session that has ended recently, the newest first.
     Ended,
 }
@@ -107,7 +109,13 @@ impl fmt::Display for Query {
 }
 
 impl By {
-    const ALL: [Self; 4] = [Self::Client, Self::Session, Self::Listener, Self::Ended];
+    const ALL: [Self; 5] = [
+        Self::Client,
+        Self::Session,
+        Self::Listener,
+        Self::Prefix,
+        Self::Ended,
+    ];
 
     /// Its name in a request.
     const fn name(self) -> &'static str {
@@ -115,6 +123,7 @@ impl By {
             Self::Client => "client",
             Self::Session => "session",
             Self::Listener => "listener",
+            Self::Prefix => "prefix",
             Self::Ended => "ended",
         }
     }
@@ -140,7 +149,7 @@ impl Query {
                 _ => None,
             };
             if is_known.is_none() {
-                let said = "known parameters: by=client, session, listener or ended; sort=rate, bytes, rtt, \
+                let said = "known parameters: by=client, session, listener, prefix or ended; sort=rate, bytes, rtt, \
                             retransmitted or sessions; client=PREFIX; limit=NUMBER";
                 return Err(said.to_owned());
             }

@@ -59,6 +59,24 @@ fn some() -> Vec<Figures> {
     ]
 }
 
+#[test]
+fn sessions_of_drained_clients_are_counted_at_their_listener() {
+    let drained = |listener: &str, prefix: &str| (listener.to_owned(), prefix.parse().unwrap());
+    let rows = count_drained(
+        &some(),
+        &[
+            drained("lan", "10.0.0.1/32"),
+            drained("lan", "10.0.0.0/8"),
+            drained("lan", "2001:db8::/32"),
+            drained("lan", "192.0.2.0/24"),
+            drained("web", "10.0.0.0/8"),
+        ],
+    );
+    let left: Vec<Option<u64>> = rows.iter().map(|row| row.sessions).collect();
+    assert_eq!(left, [2, 3, 1, 0, 0].map(Some));
+    assert_eq!((&*rows[1].listener, &*rows[1].clients), ("lan", "10.0.0.0/8"));
+}
+
 fn asked(text: &str) -> Summed {
     asked_of(some(), text)
 }

@@ -1,9 +1,10 @@
-//! The limits of the relay: sessions in all and per client, memory, descriptors.
+//! The limits of the relay: sessions in all and per client, the rates of client prefixes, memory, descriptors.
 //!
 //! The relay's threads, which accept connections, and the gate share these limits. If there is no
 //! room, the gate lets a connection pass untouched. Existing sessions continue.
 
 mod budget;
+mod client_rates;
 mod places;
 mod set_aside;
 mod spare;
@@ -14,13 +15,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use midspan_policy::client_rates::ClientRateLimits;
 use midspan_policy::client_share::{self, is_crowded, share_of_client};
 use midspan_policy::memory_share::sessions_carried;
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Time, TimeSpan};
 use rustix::process::{Resource, getrlimit};
 use serde::{Deserialize, Serialize};
 
 pub(super) use budget::Budget;
+pub(super) use client_rates::ClientRates;
 pub(super) use places::Client;
 pub(super) use places::Places;
 pub use places::Seat;
@@ -52,6 +55,8 @@ pub struct SessionLimits {
 pub struct RelayLimits {
     /// Sessions of all listeners.
     pub sessions: SessionLimits,
+    /// The rates of each client prefix, with all listeners together.
+    pub client_rates: ClientRateLimits,
     /// Memory of sockets, pipes and sessions; `None` for no limit.
     pub memory: Option<ByteSize>,
     /// Memory of queues beyond the least of each session; `None` for no limit.
@@ -64,6 +69,7 @@ impl Default for RelayLimits {
     fn default() -> Self {
         Self {
             sessions: SessionLimits::default(),
+            client_rates: ClientRateLimits::default(),
             memory: None,
             queues: None,
             idle: client_share::IDLE,
@@ -90,6 +96,8 @@ pub enum Shortage {
     Sessions,
     /// The limit of this client's sessions is reached.
     Client,
+    /// The client's prefix opens connections faster than its limit.
+    ClientRate,
     /// The memory budget.
     Memory,
     /// The process or the machine has no more descriptors, or the kernel no memory.
@@ -97,7 +105,7 @@ pub enum Shortage {
 }
 
 impl Shortage {
-    const COUNT: usize = 4;
+    const COUNT: usize = 5;
 
     const fn text(self) -> &'static str {
         match self {
@@ -105,6 +113,9 @@ impl Shortage {
             Self::Client => {
                 "a client has as many as `sessions_per_client` allows, by default a quarter of \
                  what memory and descriptors carry"
+            }
+            Self::ClientRate => {
+                "a client prefix opens connections faster than `limits.connection_rate_per_client`"
             }
             Self::Memory => "the budget `limits.memory` is used up",
             Self::Descriptors => "no descriptor is left (raise the limit of open files?)",
@@ -130,6 +141,8 @@ pub struct Limits {
     listeners: Mutex<BTreeMap<String, Arc<Places>>>,
     /// How much of the memory is used.
     pub(super) budget: Budget,
+    /// The rates of client prefixes.
+    pub(super) client_rates: ClientRates,
     start: Instant,
     /// Milliseconds after the start.
     short_until: AtomicU64,
@@ -161,6 +174,7 @@ impl Limits {
             all,
             listeners: Mutex::default(),
             budget: Budget::new(limits.memory, limits.queues),
+            client_rates: ClientRates::new(&limits.client_rates),
             start: Instant::now(),
             short_until: AtomicU64::new(0),
             said: Mutex::default(),
@@ -173,6 +187,7 @@ impl Limits {
     pub(super) fn change(&self, limits: &RelayLimits) {
         self.all.change(limits.sessions);
         self.budget.change(limits.memory, limits.queues);
+        self.client_rates.change(&limits.client_rates);
         self.idle
             .store(limits.idle.nanoseconds(), Ordering::Relaxed);
         let SessionLimits {
@@ -255,11 +270,30 @@ impl Limits {
         Arc::clone(places)
     }
 
+    /// Whether the prefix of this client may open another connection now; from then on it counts.
+    ///
+    /// # Errors
+    /// It opens them too fast; this has been logged, but not counted.
+    pub(super) fn admit(&self, client: IpAddr, now: Time) -> Result<(), Shortage> {
+        if self.client_rates.admits(client, now) {
+            return Ok(());
+        }
+        self.log(Shortage::ClientRate);
+        Err(Shortage::ClientRate)
+    }
+
     /// Gets a place for a connection of this client to a listener, before it is intercepted.
     ///
     /// # Errors
-    /// There is no room; this has been logged, but not counted.
-    pub fn take(&self, listener: &str, client: IpAddr) -> Result<Option<Seat>, Shortage> {
+    /// There is no room, or the client's prefix opens connections too fast; this has been logged, but not
+    /// counted.
+    pub fn take(
+        &self,
+        listener: &str,
+        client: IpAddr,
+        now: Time,
+    ) -> Result<Option<Seat>, Shortage> {
+        self.admit(client, now)?;
         let places = lock(&self.listeners).get(listener).map(Arc::clone);
         if self.is_short_of_descriptors() {
             self.log(Shortage::Descriptors);

@@ -9,7 +9,7 @@ pub use service_class::ServiceClass;
 pub use source_addresses::SourceAddresses;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use midspan_linux::tcp;
@@ -17,6 +17,7 @@ use midspan_policy::{Handshake, LegStart, SessionSettings};
 use midspan_units::{Dscp, Probability};
 use serde::{Deserialize, Serialize};
 
+use crate::access::Network;
 use crate::leg_options::{self, LegError};
 use crate::limits::ListenerLimits;
 use crate::profile::{AccessProfile, SegmentMarks};
@@ -56,6 +57,9 @@ pub struct Listener {
     /// The addresses of this machine from which server legs connect. Not for transparent listeners,
     /// whose server legs have the clients' addresses.
     pub source: SourceAddresses,
+    /// Prefixes of clients that an operator drains: their new connections are not served. The process that
+    /// opens the listener fills them in.
+    pub drained_clients: Vec<Network>,
     /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
@@ -116,6 +120,7 @@ impl Listener {
             control_group: Probability::ZERO,
             dscp: ServiceClass::default(),
             source: SourceAddresses::default(),
+            drained_clients: Vec::new(),
             marks: ListenerMarks::default(),
         }
     }
@@ -126,6 +131,24 @@ impl Listener {
     #[must_use]
     pub const fn is_transparent(&self) -> bool {
         matches!(self.to, Destination::Original)
+    }
+
+    /// Whether an operator drains this client.
+    #[must_use]
+    pub fn drains(&self, client: IpAddr) -> bool {
+        let mut drained = self.drained_clients.iter();
+        drained.any(|network| network.contains(client))
+    }
+
+    /// Whether an accepted connection from this address is that of a drained client. The gate decides about
+    /// those of a transparent listener, at their SYN. If the first bytes name the client, it is not known yet.
+    pub(crate) fn drains_peer(&self, peer: IpAddr) -> bool {
+        let is_known = match &self.to {
+            Destination::Fixed(_) => true,
+            Destination::Original => false,
+            Destination::Negotiated(negotiation) => negotiation.client_is_peer(),
+        };
+        is_known && self.drains(peer)
     }
 
     /// Sets what accepted connections inherit on a socket that does not listen yet.

@@ -193,6 +193,8 @@ fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
 pub(super) enum Reason {
     /// The access rules do not admit the client, or it is not a known proxy.
     Access,
+    /// An operator drains the client.
+    Drained,
     /// The access rules do not permit the destination.
     Destination,
     /// The policy.
@@ -215,6 +217,8 @@ pub(super) enum Reason {
     Overload,
     /// The client has as many sessions as one client may have.
     Crowded,
+    /// The client's prefix opens connections too fast.
+    TooFast,
     /// The hop of an overlay may not pass here.
     Hop(HopRefusal),
 }

@@ -27,8 +27,8 @@ use super::lookups::LONGEST_LOOK_UP;
 use super::{Reason, flush};
 use crate::arrival::{Arrival, NewClient};
 use crate::exchange::{Framed, Kept};
-use crate::limits::{Seat, SetAside, Spare};
-use crate::listener::{Language, Negotiation};
+use crate::limits::{Limits, Seat, SetAside, Spare};
+use crate::listener::{Language, Listener, Negotiation};
 use crate::observation::LastReading;
 use crate::register::{Registration, SharedSocket};
 use crate::system;
@@ -99,6 +99,10 @@ pub struct NegotiatingClient {
     seat: Seat,
     /// Its part of the memory budget.
     memory: SetAside,
+    /// The listener and the limits, if the first bytes name the client; `None` once they have been read.
+    named_at: Option<(Arc<Listener>, Arc<Limits>)>,
+    /// The client's prefix opens connections too fast: its request is refused.
+    is_too_fast: bool,
     /// Its entry in the register of its thread, once the thread has it.
     registration: Option<Registration>,
 }
@@ -191,6 +195,25 @@ impl NegotiatingClient {
         }
     }
 
+    /// The first bytes name the client, to which the limits apply, and which this listener may drain.
+    pub fn named_at(mut self, listener: Arc<Listener>, limits: Arc<Limits>) -> Self {
+        self.named_at = Some((listener, limits));
+        self
+    }
+
+    /// The first bytes have named the client: whether an operator drains it. Otherwise its connection counts.
+    fn is_drained(&mut self, now: Time) -> bool {
+        let Some((listener, limits)) = self.named_at.take() else {
+            return false;
+        };
+        let client = self.client_address.ip();
+        if listener.drains(client) {
+            return true;
+        }
+        self.is_too_fast = limits.admit(client, now).is_err();
+        false
+    }
+
     /// A client that returns from an exchange: for its next request, or to be closed after the
     /// answer `last`.
     pub fn again(
@@ -239,6 +262,8 @@ impl NegotiatingClient {
             seat: client.seat,
             registration: None,
             memory,
+            named_at: None,
+            is_too_fast: client.is_too_fast,
             listener,
             timer: None,
             begin: now,

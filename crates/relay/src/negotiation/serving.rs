@@ -78,8 +78,14 @@ impl Negotiations {
         });
         // As much memory as the client will have as a session.
         let memory = self.limits.set_aside(LEAST_OF_SESSION);
-        let negotiating =
+        let mut negotiating =
             NegotiatingClient::new(client, memory, index, settings, credentials, around.now);
+        if caller.is_none()
+            && let Some(acceptor) = around.acceptors.get(index)
+        {
+            let listener = Arc::clone(&acceptor.listener);
+            negotiating = negotiating.named_at(listener, Arc::clone(&self.limits));
+        }
         let key = self.take_in(negotiating, around.acceptors);
         self.go_on(key, around);
     }
@@ -462,6 +468,7 @@ impl Negotiations {
         let counters = &self.counters;
         let counter = match reason {
             Reason::Access | Reason::Destination => &counters.refused_by_access,
+            Reason::Drained => &counters.refused_drained,
             Reason::Policy => &counters.refused_by_policy,
             Reason::Malformed => &counters.refused_malformed,
             Reason::Unsupported => &counters.refused_unsupported,
@@ -476,6 +483,7 @@ impl Negotiations {
             Reason::Hop(HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit) => {
                 &counters.refused_unroutable
             }
+            Reason::TooFast => &counters.shed_client_rate,
             Reason::Crowded => {
                 self.limits.log(Shortage::Client);
                 &counters.shed_client

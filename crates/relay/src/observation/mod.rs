@@ -61,6 +61,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use midspan_policy::client_rates::PrefixRates;
 use midspan_policy::leave_alone::{SIZES, SizeGain};
 
 use super::control::{Clock, Control};
@@ -144,6 +145,12 @@ impl Observer {
     #[must_use]
     pub const fn overlay(&self) -> &SharedOverlay {
         &self.overlay
+    }
+
+    /// The rates of client prefixes that are limited, in no particular order.
+    #[must_use]
+    pub fn client_rates(&self) -> Vec<PrefixRates> {
+        self.limits.client_rates.rows(self.clock.now())
     }
 
     /// What the sessions take of the memory.

@@ -150,6 +150,7 @@ impl Session {
             socket: self.sockets.client,
             address: self.record.client,
             seat: self.seat?,
+            is_too_fast: false,
         };
         Some((client, kept))
     }

@@ -82,7 +82,7 @@ impl Sessions {
             table: Table::new(),
             timers: Timers::default(),
             unfinished: VecDeque::new(),
-            shared: Shared::new(pipes),
+            shared: Shared::new(pipes, Arc::clone(register.limits())),
             measuring: Measuring::new(Arc::clone(&register), Arc::clone(&counters)),
             register,
             sampling: observation.sampling_interval.map(Sampling::new),
@@ -507,6 +507,7 @@ impl Sessions {
         self.surveys = Surveys::default();
         self.listings = Listings::default();
         self.shared.pipes.clear();
+        self.shared.meter.clear();
         self.publish_pipes();
         active
     }

@@ -22,6 +22,7 @@ use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::Event;
 use rustix::io::Errno;
 
+use super::acceptance::Acceptance;
 use super::acceptors::Acceptors;
 use super::clockwork::{Clockwork, Deadline, Reason};
 use super::control::{Clock, Command, Control};
@@ -30,7 +31,7 @@ use super::eviction::Eviction;
 use super::kick::Kicks;
 use super::limits::Limits;
 use super::negotiation::{NamesOfThread, Negotiations, Neighbours, Tries};
-use super::opening::{Acceptance, Acceptor};
+use super::opening::Acceptor;
 use super::overlay::SharedOverlay;
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
@@ -441,6 +442,7 @@ impl RelayThread {
                 }
                 Acceptance::Refused => self.counters.refused_by_policy.add(1),
                 Acceptance::Suspect => self.counters.refused_suspects.add(1),
+                Acceptance::Drained => self.counters.refused_drained.add(1),
                 Acceptance::Denied(client) => {
                     (self.negotiations).deny(index, client, &self.acceptors);
                 }

@@ -12,8 +12,8 @@ pub use midspan::{Midspan, assert_no_refused_call};
 pub use nodes::{link, listen, node, output, route, rules, up};
 pub use processes::stop_process;
 pub use streams::{
-    abort, accept, bounded, carries, connect, connect_from, echoes, exactly, is_refused, is_reset,
-    rest, socket,
+    abort, accept, bounded, carries, connect, connect_as, connect_from, echoes, exactly,
+    is_refused, is_reset, rest, socket,
 };
 
 use std::fmt::Display;

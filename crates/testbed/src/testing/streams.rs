@@ -27,6 +27,20 @@ pub fn connect(address: impl ToSocketAddrs + Debug) -> TcpStream {
     bounded(connected.unwrap_or_else(|error| panic!("cannot connect to {address:?}: {error}")))
 }
 
+/// A connection from an address of the test's own namespace; the port may be 0.
+///
+/// # Errors
+/// Those of `bind(2)` and `connect(2)`.
+pub fn connect_as(source: &str, to: impl ToSocketAddrs) -> io::Result<TcpStream> {
+    let source: SocketAddr = source.parse().map_err(io::Error::other)?;
+    let to = to.to_socket_addrs()?.next();
+    let to = to.ok_or_else(|| io::Error::other("no address to connect to"))?;
+    let socket = Socket::new(Domain::for_address(source), Type::STREAM, None)?;
+    socket.bind(&source.into())?;
+    socket.connect(&to.into())?;
+    Ok(bounded(socket.into()))
+}
+
 /// Whether a call from the test's own namespace is refused.
 pub fn is_refused(address: impl ToSocketAddrs) -> bool {
     let first = address.to_socket_addrs().unwrap().next().unwrap();

@@ -1,6 +1,8 @@
-//! The table of clients, listeners, sessions, ended sessions, or of reasons for which connections are left alone.
+//! The table of clients, listeners, sessions, ended sessions, client prefixes, or of reasons for which connections are left alone.
 
-use midspan_proxy::summary::{EndedRow, LegRow, ListenerRow, RowFigures, SessionRow, Summary};
+use midspan_proxy::summary::{
+    EndedRow, LegRow, ListenerRow, PrefixRow, RowFigures, SessionRow, Summary,
+};
 use midspan_relay::observation::{HeldBy, Limit};
 use ratatui::Frame;
 use ratatui::layout::Rect;
@@ -52,6 +54,15 @@ pub(super) fn draw_rows(frame: &mut Frame<'_>, area: Rect, view: &View, summary:
             ended_columns(wide),
             (summary.ended.iter().skip(first).take(room))
                 .map(|row| ended_cells(row, wide))
+                .collect(),
+        ),
+        Rows::Prefixes => (
+            columns_of(
+                &["CLIENT PREFIX", "NEW/s", "RATE", "REFUSED", "UNUSED"],
+                &[40, 8, 11, 9, 7],
+            ),
+            (summary.prefixes.iter().skip(first).take(room))
+                .map(prefix_cells)
                 .collect(),
         ),
         Rows::Untouched => (
@@ -237,6 +248,16 @@ fn ended_cells(row: &EndedRow, wide: bool) -> Vec<String> {
     }
 }
 
+fn prefix_cells(row: &PrefixRow) -> Vec<String> {
+    vec![
+        shorten(&row.prefix, 40),
+        count(row.connections_per_second),
+        rate(Some(row.rate_bits_per_second)),
+        count(row.refused),
+        age(row.unused_seconds),
+    ]
+}
+
 fn session_cells(row: &SessionRow, columns: Columns) -> Vec<String> {
     let server = row
         .destination
@@ -354,8 +375,10 @@ fn meaning(reason: &str) -> &'static str {
         "asymmetric" => "answers do not come back through here",
         "authenticated" => "TCP-MD5 or TCP-AO",
         "connection_tracking" => "the table is nearly full",
+        "connection_rate_per_client" => "its prefix opens connections too fast",
         "control" => "the control group, for comparison",
         "descriptors" => "no descriptor, or no memory of the kernel",
+        "drained" => "the operator drains the client",
         "full" => "too many connections were being opened",
         "memory" => "the memory budget is used up",
         "multipath" => "a further path of MPTCP",

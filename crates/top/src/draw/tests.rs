@@ -1,4 +1,5 @@
 use super::*;
+use midspan_proxy::summary::PrefixRow;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
@@ -119,6 +120,44 @@ fn the_state_is_seen() {
         first.contains("PASSING") && first.contains("firewall, bypass"),
         "{first}"
     );
+}
+
+#[test]
+fn drained_clients_are_seen_with_the_sessions_that_are_left() {
+    let mut view = clients();
+    let row = |clients: &str, sessions| DrainedClients {
+        listener: "web".to_owned(),
+        clients: clients.to_owned(),
+        sessions: Some(sessions),
+    };
+    let mut first = |rows| {
+        view.summary.as_mut().unwrap().drained_clients = rows;
+        picture(&view, 140, 24).lines().next().unwrap().to_owned()
+    };
+    assert!(!first(Vec::new()).contains("drained"));
+    let one = first(vec![row("192.0.2.0/24", 17)]);
+    assert!(one.contains("drained at web: 192.0.2.0/24 (17 left)"), "{one}");
+    let two = first(vec![row("192.0.2.0/24", 17), row("198.51.100.0/24", 3)]);
+    assert!(two.contains("drained: 2 prefixes (20 left)"), "{two}");
+}
+
+#[test]
+fn client_prefixes_with_their_rates() {
+    let mut view = clients();
+    view.rows = Rows::Prefixes;
+    let lines = |view: &View| picture(view, 80, 12);
+    assert!(lines(&view).contains("no rate of clients is limited"));
+    view.summary.as_mut().unwrap().prefixes = vec![PrefixRow {
+        prefix: "2001:db8:1234:5678::/64".to_owned(),
+        connections_per_second: 1234,
+        rate_bits_per_second: 16_000_000,
+        refused: 77,
+        unused_seconds: 3.0,
+    }];
+    let text = lines(&view);
+    for part in ["2001:db8:1234:5678::/64", "1,234", "77", "REFUSED", "1 client prefixes"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
 }
 
 #[test]

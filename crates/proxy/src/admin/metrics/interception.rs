@@ -13,8 +13,8 @@ metrics! {
     OF_INTERCEPTION "midspan_"
     /// Connections that transparent listeners let pass untouched, by reason: full (too many were
     /// being opened), sessions, sessions_per_client, memory, descriptors (no room for one more
-    /// session), authenticated (TCP-MD5, TCP-AO), multipath (a further path of an MPTCP
-    /// connection), connection_tracking (the table is nearly full), unreachable (the server, or
+    /// session), connection_rate_per_client, drained (the client), authenticated (TCP-MD5, TCP-AO),
+    /// multipath (a further path of an MPTCP connection), connection_tracking (the table is nearly full), unreachable (the server, or
     /// from the client's address), policy, panic (such a connection may have caused one, or a
     /// stuck thread), control
     /// (the control group), unanswered (the client repeated its SYN), asymmetric (the server's

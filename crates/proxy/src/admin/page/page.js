@@ -114,6 +114,7 @@ function show(now) {
   const notes = [...(state.late_threads ?? [])];
   if (state.firewall_obstacles > 0) notes.push("The firewall would stop intercepted connections: midspan check prints the rule.");
   if (state.bypassed_prefixes > 0) notes.push(`Bypassed prefixes: ${count(state.bypassed_prefixes)}`);
+  for (const row of now.drained_clients ?? []) notes.push(`Drained at ${text(row.listener)}: clients ${text(row.clients)}, sessions left: ${count(row.sessions)}`);
   if (now.complete === false) notes.push("A thread of the relay does not answer: the numbers are incomplete.");
   get("notes").textContent = notes.join("\n");
   const untouched = Object.entries(totals.untouched ?? {}).filter(([, number]) => number > 0);

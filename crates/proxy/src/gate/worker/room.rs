@@ -1,5 +1,6 @@
 //! Room for another SYN: a place in the table, and memory.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use midspan_policy::Request;
@@ -63,11 +64,18 @@ impl Worker {
         Err(Shortage::Memory)
     }
 
+    /// Whether the operator drains a client of this listener.
+    pub(super) fn drains(&self, client: IpAddr, listener: usize) -> bool {
+        let known = self.listeners.get(listener);
+        known.is_some_and(|known| known.listener.drains(client))
+    }
+
     /// Counts a connection that passes untouched because of this shortage.
     pub(super) fn count_shortage(&self, shortage: Shortage) {
         count(match shortage {
             Shortage::Sessions => &self.counters.passed_sessions,
             Shortage::Client => &self.counters.passed_client,
+            Shortage::ClientRate => &self.counters.passed_client_rate,
             Shortage::Memory => &self.counters.passed_memory,
             Shortage::Descriptors => &self.counters.passed_descriptors,
         });
@@ -82,7 +90,7 @@ impl Worker {
         match self.listeners.get(listener) {
             Some(known) => {
                 let (limits, client) = (&self.shared.limits, request.client.ip());
-                limits.take(&known.listener.name, client)
+                limits.take(&known.listener.name, client, self.relay_time())
             }
             None => Ok(None),
         }

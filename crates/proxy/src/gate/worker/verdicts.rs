@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
+use midspan_wire::source;
 use tracing::{debug, warn};
 
 use super::super::held::{Held, Packet};
@@ -63,8 +64,11 @@ impl Worker {
     }
 
     /// Rules answer a packet of QUIC with the ICMP message "port unreachable", so that the client
-    /// uses TCP.
-    pub(super) fn reject_quic(&mut self, packet: &Packet) {
+    /// uses TCP. That of a drained client passes untouched, like its connections.
+    pub(super) fn reject_quic(&mut self, packet: &Packet, listener: usize) {
+        if source(&packet.bytes).is_some_and(|client| self.drains(client, listener)) {
+            return self.pass(packet.id);
+        }
         count(&self.counters.quic_rejected);
         let mark = Some(packet.mark & !self.mask | self.refused_mark);
         self.decide(packet.id, Verdict::Accept { mark });

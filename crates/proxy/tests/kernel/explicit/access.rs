@@ -1,9 +1,7 @@
 //! Access: which clients may use a listener, and which servers they may reach.
 
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-
-use socket2::{Domain, Socket, Type};
+use std::io::{Read, Write};
+use std::net::TcpListener;
 
 use super::support::*;
 
@@ -48,18 +46,9 @@ fn own_addresses_are_out_of_reach() {
     assert!(rest(&mut client).starts_with(b"HTTP/1.1 403 "));
 }
 
-fn connect_from(source: &str, to: &str) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let source: SocketAddr = source.parse().unwrap();
-    let to: SocketAddr = to.parse().unwrap();
-    socket.bind(&source.into()).unwrap();
-    socket.connect(&to.into())?;
-    Ok(bounded(socket.into()))
-}
-
 /// Whether the proxy refuses a client; the reset may arrive before `connect` returns.
-fn is_refused_from(source: &str, to: &str) -> bool {
-    let read = connect_from(source, to).and_then(|mut client| client.read(&mut [0]));
+pub fn is_refused_from(source: &str, to: &str) -> bool {
+    let read = connect_as(source, to).and_then(|mut client| client.read(&mut [0]));
     read.is_err()
 }
 
@@ -93,7 +82,7 @@ access = [{ allow = "127.0.0.1" }]
     assert_eq!(socks(b"\x01\x7f\x00\x00\x01\x23\x85"), 2);
     assert_eq!(socks(b"\x01\xc0\x00\x02\x09\x23\x82"), 2);
     // A client that may not use the listener.
-    let mut client = connect_from("127.0.0.2:0", SOCKS).unwrap();
+    let mut client = connect_as("127.0.0.2:0", SOCKS).unwrap();
     client
         .write_all(b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x23\x82")
         .unwrap();
@@ -101,13 +90,13 @@ access = [{ allow = "127.0.0.1" }]
     drop(listener.accept().unwrap());
     // A forward listener refuses the client before it connects to the server.
     assert!(is_refused_from("127.0.0.2:0", FORWARD));
-    let mut served = connect_from("127.0.0.7:0", FORWARD).unwrap();
+    let mut served = connect_as("127.0.0.7:0", FORWARD).unwrap();
     let (mut server, _) = listener.accept().unwrap();
     server.write_all(b"x").unwrap();
     assert_eq!(exactly::<1>(&mut served), *b"x");
     // A listener on all addresses refuses the client too.
     assert!(is_refused_from("127.0.0.2:0", "127.0.0.1:1081"));
-    let mut heard = connect_from("127.0.0.7:0", "127.0.0.1:1081").unwrap();
+    let mut heard = connect_as("127.0.0.7:0", "127.0.0.1:1081").unwrap();
     heard.write_all(b"\x05\x01\x00").unwrap();
     assert_eq!(exactly::<2>(&mut heard), *b"\x05\x00");
 }
@@ -146,7 +135,7 @@ clients = ["127.0.0.7"]
         found.map(|(_, rest)| rest.to_owned()).collect()
     };
     let login = |address: &str, user: &str, password: &str| {
-        let mut client = connect_from(address, SOCKS).unwrap();
+        let mut client = connect_as(address, SOCKS).unwrap();
         let text = [
             b"\x05\x01\x02\x01".as_slice(),
             &[u8::try_from(user.len()).unwrap()],
@@ -164,7 +153,7 @@ clients = ["127.0.0.7"]
         .write_all(b"GET http://192.0.2.9/ HTTP/1.1\r\nHost: x\r\n\r\n")
         .unwrap();
     assert!(rest(&mut client).starts_with(b"HTTP/1.1 407 "));
-    let mut client = connect_from("127.0.0.4:0", HTTP).unwrap();
+    let mut client = connect_as("127.0.0.4:0", HTTP).unwrap();
     let wrong =
         "GET http://192.0.2.9/ HTTP/1.1\r\nHost: x\r\nProxy-Authorization: Basic YTpi\r\n\r\n";
     client.write_all(wrong.as_bytes()).unwrap();

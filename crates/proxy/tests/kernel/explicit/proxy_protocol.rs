@@ -5,6 +5,8 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 
+use midspan_proxy::command::Request;
+
 use super::support::*;
 
 struct Ended(Child);
@@ -78,6 +80,40 @@ listen = "127.0.0.1:8003"
 to = "127.0.0.1:9095"
 send_proxy_protocol = "v1"
 "#;
+
+/// The client in the header is drained, not the proxy that sent it.
+#[kernel_test]
+fn the_told_client_is_drained() {
+    let listener = TcpListener::bind("127.0.0.1:9095").unwrap();
+    let proxy = Midspan::here(&with_head(
+        r#"
+[[listener]]
+name = "told"
+listen = "127.0.0.1:8004"
+to = "127.0.0.1:9095"
+accept_proxy_protocol = true
+proxy_protocol_from = ["127.0.0.1"]
+"#,
+    ));
+    let answer = proxy.ask(&Request::DrainOn {
+        listener: "told".to_owned(),
+        clients: vec!["192.0.2.0/25".to_owned(), "127.0.0.0/8".to_owned()],
+    });
+    assert!(answer.ok, "{answer:?}");
+    let from = |client: &str| {
+        let mut stream = connect("127.0.0.1:8004");
+        let header = format!("PROXY TCP4 {client} 192.0.2.1 1000 80\r\nx");
+        stream.write_all(header.as_bytes()).unwrap();
+        stream
+    };
+    assert!(from("192.0.2.7").read_exact(&mut [0]).is_err());
+    assert_refusals("drained", 1.0);
+    let mut client = from("192.0.2.200");
+    let mut server = bounded(listener.accept().unwrap().0);
+    assert_eq!(exactly::<1>(&mut server), *b"x");
+    server.write_all(b"y").unwrap();
+    assert_eq!(exactly::<1>(&mut client), *b"y");
+}
 
 /// A listener with a limit for each client counts the client in the header, not the proxy that sent
 /// it.

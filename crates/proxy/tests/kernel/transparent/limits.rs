@@ -1,6 +1,7 @@
 //! The limits of sessions apply to the SYN: connections beyond them pass untouched.
 
 use std::net::TcpStream;
+use std::time::Instant;
 
 use socket2::{SockAddr, Socket};
 
@@ -69,5 +70,34 @@ fn caps_hold_at_the_syn_and_a_reload_changes_them() {
     abort(near);
     abort(second);
     drop(held);
+    midspan.stop();
+}
+
+/// Connections beyond the rate of their client pass untouched; those of another client are intercepted.
+#[kernel_test]
+fn connections_beyond_the_rate_pass_untouched() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, &with("connection_rate_per_client = 2"));
+    let mut open: Vec<(TcpStream, TcpStream)> = Vec::new();
+    let begin = Instant::now();
+    for _ in 0..20 {
+        let near = network.connect(SERVER, PORT).unwrap();
+        open.push((near, accept(&listener).0));
+    }
+    let most = 2 + 2 * (usize::try_from(begin.elapsed().as_secs()).unwrap() + 1);
+    let taken = network.taken(PORT);
+    assert!((2..=most).contains(&taken), "{taken} of at most {most}");
+    assert!(taken < 20, "{}", midspan.log());
+    let near = network.connect(SERVER6, PORT).unwrap();
+    open.push((near, accept(&listener).0));
+    assert_eq!(network.taken(PORT), taken + 1, "{}", midspan.log());
+    for (near, far) in &mut open {
+        echoes(near, far);
+    }
+    assert!(midspan.log().contains("connection_rate_per_client"));
+    for (near, _) in open {
+        abort(near);
+    }
     midspan.stop();
 }

@@ -225,6 +225,43 @@ fn bypassed_connections_pass_untouched() {
     no_trace(&network);
 }
 
+/// Only new connections of drained clients pass untouched; their sessions continue.
+#[kernel_test]
+fn connections_of_drained_clients_pass_untouched() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    echoes(&mut near, &mut far);
+    let is_taken = |server| network.is_taken(&listener, server, 1).unwrap();
+    let drain = |clients: &str| Request::DrainOn {
+        listener: "test".to_owned(),
+        clients: vec![clients.to_owned()],
+    };
+    let end = |clients: &[&str]| Request::DrainOff {
+        listener: Some("test".to_owned()),
+        clients: clients.iter().map(|it| (*it).to_owned()).collect(),
+    };
+    for (request, four, six) in [
+        (drain("10.9.0.0/16"), true, true),
+        (drain("10.1.0.0/24"), false, true),
+        (drain("fd01::2"), false, false),
+        (Request::Reload, false, false),
+        (end(&["10.1.0.0/24"]), true, false),
+        (end(&[]), true, true),
+    ] {
+        let answer = midspan.ask(&request);
+        assert!(answer.ok, "{request:?}: {:?}", answer.error);
+        let found = (is_taken(SERVER), is_taken(SERVER6));
+        assert_eq!(found, (four, six), "{request:?}: {}", midspan.log());
+        echoes(&mut near, &mut far);
+    }
+    abort(near);
+    midspan.stop();
+    no_trace(&network);
+}
+
 fn renamed(text: &str) -> String {
     format!(
         "[marks]\nmask = 0x00f00000\ntable = 8800\n[interception]\ntable = \"other\"\n\

@@ -65,6 +65,12 @@ impl NegotiatingClient {
                 if let Some(client) = client {
                     self.client_address = client;
                 }
+                if self.is_drained(now) {
+                    return self.fail(Failure::Shortage, Some(Reason::Drained), now);
+                }
+                if self.is_too_fast {
+                    return self.fail(Failure::TooFast, Some(Reason::TooFast), now);
+                }
                 // Until now, the place belonged to no client.
                 if self.seat.assign(self.client_address.ip()).is_err() {
                     return self.fail(Failure::Shortage, Some(Reason::Crowded), now);

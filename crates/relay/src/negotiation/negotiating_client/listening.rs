@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use midspan_explicit::http::{Progress, Side};
 use midspan_explicit::proxy_protocol::{self, Header, Reading};
-use midspan_explicit::{Destination, Host, Next, Refusal, Request};
+use midspan_explicit::{Destination, Failure, Host, Next, Refusal, Request};
 use midspan_units::Time;
 use rustix::io::Errno;
 
@@ -75,6 +75,9 @@ impl NegotiatingClient {
                     if !self.settings.access.admits(client) {
                         return Some(Step::End(Some(Reason::Access)));
                     }
+                    if self.is_drained(now) {
+                        return Some(Step::End(Some(Reason::Drained)));
+                    }
                     // Until now, the place belonged to no client.
                     if self.seat.assign(client).is_err() {
                         return Some(Step::End(Some(Reason::Crowded)));
@@ -85,6 +88,10 @@ impl NegotiatingClient {
         loop {
             let credentials = self.credentials.as_deref();
             let step = match &mut self.language {
+                // The client expects no answer before the server's.
+                Speaker::Nobody(_) if self.is_too_fast => {
+                    return Some(Step::End(Some(Reason::TooFast)));
+                }
                 Speaker::Nobody(server) => {
                     let server = *server;
                     self.begin_resolving(now);
@@ -126,6 +133,7 @@ impl NegotiatingClient {
             self.exchange = Some(exchange);
         }
         match self.language {
+            _ if self.is_too_fast => self.fail(Failure::TooFast, Some(Reason::TooFast), now),
             Speaker::Hop(_) => self.receive_hop(request.destination, now),
             _ => self.look_for(request.destination, now),
         }

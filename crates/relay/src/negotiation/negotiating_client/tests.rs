@@ -156,6 +156,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
         socket: Arc::new(client),
         address,
         seat,
+        is_too_fast: false,
     };
     let memory = limits.set_aside(0);
     let mut negotiating = Some(NegotiatingClient::new(
@@ -163,7 +164,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     ));
     let mut server = Some(Arc::new(server));
     let mut session = None;
-    let mut shared = Shared::new(Pipes::new(4, 64 << 10));
+    let mut shared = Shared::new(Pipes::new(4, 64 << 10), Arc::clone(&limits));
     let (mut sent, mut client_over) = (0, false);
     let (mut at_server, mut at_client) = (Got::default(), Got::default());
     let mut server_far = Some(server_far);

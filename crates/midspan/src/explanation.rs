@@ -205,7 +205,10 @@ fn drained_at(listener: &str, flow: &Flow, status: &Status) -> Option<Explanatio
     Some(Explanation {
         listener: Some(listener.to_owned()),
         ..untouched(
-            format!("the operator drains {} at listener \"{listener}\"", row.clients),
+            format!(
+                "the operator drains {} at listener \"{listener}\"",
+                row.clients
+            ),
             format!("midspan drain off {listener} --clients {}", row.clients),
         )
     })

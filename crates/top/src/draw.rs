@@ -146,7 +146,10 @@ fn drained(rows: &[DrainedClients]) -> String {
     let left = count(left);
     match rows {
         [] => String::new(),
-        [row] => format!("  drained at {}: {} ({left} left)", row.listener, row.clients),
+        [row] => format!(
+            "  drained at {}: {} ({left} left)",
+            row.listener, row.clients
+        ),
         rows => format!("  drained: {} prefixes ({left} left)", rows.len()),
     }
 }

@@ -204,11 +204,9 @@ impl View {
         let summary = self.summary.as_ref()?;
         match self.rows {
             Rows::Sessions => Some(summary.sessions.get(self.selected)?.id),
-            Rows::Clients
-            | Rows::Listeners
-            | Rows::Ended
-            | Rows::Prefixes
-            | Rows::Untouched => None,
+            Rows::Clients | Rows::Listeners | Rows::Ended | Rows::Prefixes | Rows::Untouched => {
+                None
+            }
         }
     }
 

@@ -71,7 +71,10 @@ mod tests {
             ..ClientRateLimits::default()
         };
         assert_eq!(limits.connection_rate(), Some(BucketRate::new(20, 20)));
-        assert_eq!(limits.byte_rate(), Some(BucketRate::new(2_000_000, 2_000_000)));
+        assert_eq!(
+            limits.byte_rate(),
+            Some(BucketRate::new(2_000_000, 2_000_000))
+        );
         assert_eq!(ClientRateLimits::default().byte_rate(), None);
         let slow = ClientRateLimits {
             bytes: Some("64 kbit/s".parse().unwrap()),

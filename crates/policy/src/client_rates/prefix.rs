@@ -138,9 +138,8 @@ mod tests {
 
     #[test]
     fn the_secret_decides_about_the_place() {
-        let prefix = |last: u8| {
-            ClientPrefix::of(IpAddr::from([192, 0, 2, last]), PrefixLengths::default())
-        };
+        let prefix =
+            |last: u8| ClientPrefix::of(IpAddr::from([192, 0, 2, last]), PrefixLengths::default());
         let tables = |secret| -> Vec<usize> {
             (0..32)
                 .map(|last| prefix(last).keyed(secret).table(64))

@@ -332,7 +332,10 @@ mod tests {
         let mut table = PrefixTable::new(1);
         assert_eq!(table.grant(key(1), rate, at(0)).bytes, 16_384);
         let next = table.grant(key(1), rate, at(0));
-        assert_eq!((next.bytes, next.from), (1460, Time::from_nanoseconds(182_500_000)));
+        assert_eq!(
+            (next.bytes, next.from),
+            (1460, Time::from_nanoseconds(182_500_000))
+        );
     }
 
     proptest! {

@@ -63,9 +63,7 @@ impl Supervisor {
         };
         let before = self.drained.clone();
         if !self.drained.add_clients(name, &prefixes) {
-            return Answer::error(format!(
-                "more than {PREFIX_LIMIT} prefixes of one listener"
-            ));
+            return Answer::error(format!("more than {PREFIX_LIMIT} prefixes of one listener"));
         }
         self.apply_drained(before, name, "clients are drained")
     }

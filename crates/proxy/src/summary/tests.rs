@@ -74,7 +74,10 @@ fn sessions_of_drained_clients_are_counted_at_their_listener() {
     );
     let left: Vec<Option<u64>> = rows.iter().map(|row| row.sessions).collect();
     assert_eq!(left, [2, 3, 1, 0, 0].map(Some));
-    assert_eq!((&*rows[1].listener, &*rows[1].clients), ("lan", "10.0.0.0/8"));
+    assert_eq!(
+        (&*rows[1].listener, &*rows[1].clients),
+        ("lan", "10.0.0.0/8")
+    );
 }
 
 fn asked(text: &str) -> Summed {

@@ -136,7 +136,10 @@ fn drained_clients_are_seen_with_the_sessions_that_are_left() {
     };
     assert!(!first(Vec::new()).contains("drained"));
     let one = first(vec![row("192.0.2.0/24", 17)]);
-    assert!(one.contains("drained at web: 192.0.2.0/24 (17 left)"), "{one}");
+    assert!(
+        one.contains("drained at web: 192.0.2.0/24 (17 left)"),
+        "{one}"
+    );
     let two = first(vec![row("192.0.2.0/24", 17), row("198.51.100.0/24", 3)]);
     assert!(two.contains("drained: 2 prefixes (20 left)"), "{two}");
 }
@@ -155,7 +158,13 @@ fn client_prefixes_with_their_rates() {
         unused_seconds: 3.0,
     }];
     let text = lines(&view);
-    for part in ["2001:db8:1234:5678::/64", "1,234", "77", "REFUSED", "1 client prefixes"] {
+    for part in [
+        "2001:db8:1234:5678::/64",
+        "1,234",
+        "77",
+        "REFUSED",
+        "1 client prefixes",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
 }

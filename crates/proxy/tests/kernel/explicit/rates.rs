@@ -102,7 +102,10 @@ fn one_client_is_refused_while_another_is_served() {
     let summary: Summary = serde_json::from_str(&text).unwrap();
     assert_eq!(summary.prefixes.len(), 4);
     let first = &summary.prefixes[0];
-    assert!(first.refused > 0 && first.prefix.ends_with(".0/24"), "{first:?}");
+    assert!(
+        first.refused > 0 && first.prefix.ends_with(".0/24"),
+        "{first:?}"
+    );
     // A reload lifts the limit.
     assert!(proxy.reload(&limited("sessions = 1000", LISTENERS)).ok);
     let again = (0..TRIES).filter(|_| is_served("127.0.7.1:0")).count();
@@ -223,7 +226,10 @@ fn waiting_for_bytes_costs_little() {
         let stat = std::fs::read_to_string(file).unwrap();
         let (_, fields) = stat.rsplit_once(") ").unwrap();
         let fields: Vec<&str> = fields.split_whitespace().collect();
-        [11, 12].map(|at| fields[at].parse::<u64>().unwrap()).iter().sum::<u64>()
+        [11, 12]
+            .map(|at| fields[at].parse::<u64>().unwrap())
+            .iter()
+            .sum::<u64>()
     };
     let before = ticks();
     std::thread::sleep(Duration::from_secs(3));

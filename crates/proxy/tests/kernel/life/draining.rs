@@ -159,7 +159,9 @@ fn drained_clients_get_no_new_connections() {
     assert!(!on("ftp", &["127.0.7.0/24"]).ok);
     assert!(!on("web", &["127.0.9.0/24", "example.org"]).ok);
     assert!(!off_clients(&["127.0.7.0/25"]).ok);
-    let many: Vec<String> = (0..70).map(|number| format!("10.0.{number}.0/24")).collect();
+    let many: Vec<String> = (0..70)
+        .map(|number| format!("10.0.{number}.0/24"))
+        .collect();
     let many: Vec<&str> = many.iter().map(String::as_str).collect();
     assert!(!on("web", &many).ok);
     assert_eq!(proxy.status().drained_clients.len(), 2);

@@ -161,7 +161,9 @@ fn waiting(network: &Network) -> usize {
     let read = || fs::read_to_string("/proc/thread-self/net/netfilter/nfnetlink_queue").unwrap();
     let text = network.gateway.run(read).unwrap();
     // Each row has the number of a queue, the port of its reader, and the number of waiting packets.
-    let mut rows = text.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let mut rows = text
+        .lines()
+        .map(|row| row.split_whitespace().collect::<Vec<_>>());
     let row = rows.find(|row| row[0] == QUEUE.to_string());
     row.map_or(0, |row| row[2].parse().unwrap())
 }
@@ -298,7 +300,9 @@ fn the_answer_to_a_held_syn_is_not_lost_by_a_panic() {
         // With the held one.
         wait_until("three wait", || waiting(network) >= 3);
         for answer in answers {
-            queue.decide(answer, Verdict::Accept { mark: None }).unwrap();
+            queue
+                .decide(answer, Verdict::Accept { mark: None })
+                .unwrap();
         }
         queue.flush().unwrap();
         wait_until("answered", || unanswered(&network.gateway, HELD) == 0);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use midspan_document::Sweep;
 use midspan_records::Store;
-use midspan_sweep::{Execution, Part, Plan, RUNS, RunRow, Status, Step, StoredRun, column_of};
+use midspan_sweep::{Execution, Part, Plan, RUNS, RunRow, Shard, Status, Step, StoredRun, column_of};
 use midspan_units::si_value;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -79,15 +79,23 @@ impl Watch {
     }
 }
 
+/// What a call has made.
+struct Made {
+    /// Number of runs that were not stored before.
+    runs: usize,
+    /// The runs of all complete points, with those that were stored before.
+    rows: Vec<RunRow>,
+}
+
 impl Runs {
-    /// Makes the runs of a part that are not stored; returns the runs of all complete points.
+    /// Makes the runs of a part that are not stored.
     fn make(
         &self,
         py: Python<'_>,
         execution: &Execution,
         store: &mut Store<StoredRun>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<Vec<RunRow>> {
+    ) -> PyResult<Made> {
         let refused = |error| sweeping(py, &error);
         let counts = self.plan.counts(&execution.part, store).map_err(refused)?;
         let mut watch = Watch {
@@ -110,7 +118,10 @@ impl Runs {
         made.map_err(refused)?;
         match watch.failed {
             Some(error) => Err(error),
-            None => Ok(rows),
+            None => Ok(Made {
+                runs: watch.done,
+                rows,
+            }),
         }
     }
 }
@@ -172,26 +183,52 @@ impl Runs {
         missing.map_err(|error| sweeping(py, &error))
     }
 
-    /// Makes some runs, those that the store lacks; returns them as lines.
-    #[pyo3(signature = (numbers, store = None, threads = None))]
+    /// Makes some runs; returns them as lines.
+    #[pyo3(signature = (numbers, threads = None))]
     fn lines(
         &self,
         py: Python<'_>,
         numbers: BTreeSet<usize>,
-        store: Option<PathBuf>,
         threads: Option<usize>,
     ) -> PyResult<Vec<String>> {
         let mut made = Store::in_memory(RUNS);
         let execution = execution(threads, Part::Runs(numbers));
         self.make(py, &execution, &mut made, None)?;
-        let lines = made.lines().map_err(|error| storing(&error))?;
-        if let Some(name) = store {
-            let mut store = open(Some(&name))?;
-            for line in &lines {
-                store.add_line(line).map_err(|error| storing(&error))?;
-            }
-        }
-        Ok(lines)
+        made.lines().map_err(|error| storing(&error))
+    }
+
+    /// Makes some runs, those that the folder lacks, and writes each to the folder as soon as it has
+    /// ended; returns how many were made. Of the folder, only the files of these runs are read.
+    #[pyo3(signature = (numbers, folder, threads = None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        numbers: BTreeSet<usize>,
+        folder: PathBuf,
+        threads: Option<usize>,
+    ) -> PyResult<usize> {
+        let execution = execution(threads, Part::Runs(numbers));
+        let keys = self.plan.keys(&execution.part);
+        let keys = keys.map_err(|error| sweeping(py, &error))?;
+        let store = Store::open_some(&folder, RUNS, &keys);
+        let mut store = store.map_err(|error| storing(&error))?;
+        Ok(self.make(py, &execution, &mut store, None)?.runs)
+    }
+
+    /// Makes the runs of a part, such as "0/4", that the store lacks; returns how many were made.
+    #[pyo3(signature = (shard, store, threads = None, progress = None))]
+    fn run_shard(
+        &self,
+        py: Python<'_>,
+        shard: &str,
+        store: PathBuf,
+        threads: Option<usize>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<usize> {
+        let shard: Shard = shard.parse().map_err(value)?;
+        let mut store = open(Some(&store))?;
+        let execution = execution(threads, Part::Shard(shard));
+        Ok(self.make(py, &execution, &mut store, progress)?.runs)
     }
 
     /// Makes all runs that neither the store nor `lines` has; returns a row for each quantity of each
@@ -210,8 +247,8 @@ impl Runs {
             store.add_line(line).map_err(|error| storing(&error))?;
         }
         let execution = execution(threads, Part::All);
-        let rows = self.make(py, &execution, &mut store, progress)?;
-        table(&self.plan, &rows)
+        let made = self.make(py, &execution, &mut store, progress)?;
+        table(&self.plan, &made.rows)
     }
 }
 

@@ -219,6 +219,19 @@ impl Plan {
         Ok(missing(&self.stored(&points, store), part))
     }
 
+    /// The stored keys of the runs of a part, in the order of the runs. Runs that are not stored have none.
+    ///
+    /// # Errors
+    /// The path file, an override or a swept value is wrong.
+    pub fn keys(&self, part: &Part) -> Result<Vec<RunKey>, Error> {
+        let points = self.points()?;
+        let repetitions = self.repetitions();
+        let runs = (0..points.len() * repetitions).filter(|run| part.has(*run));
+        Ok(runs
+            .filter_map(|run| points[run / repetitions].key_of(run % repetitions))
+            .collect())
+    }
+
     /// Makes all runs of a part that are not stored, and stores them. Returns the rows of the points
     /// all of whose runs have ended, up to the first point for which this is not so. `each` is called
     /// after each run, and with the rows of these points, in the points' order and as early as

@@ -375,6 +375,40 @@ fn stored_runs_are_not_made_again() {
 }
 
 #[test]
+fn each_run_is_in_the_folder_as_soon_as_it_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = plan(&[], &[]);
+    let part = Part::Runs([0, 2, 3].into());
+    let keys = plan.keys(&part).unwrap();
+    assert_eq!(keys.len(), 3);
+    let open = || Store::<StoredRun>::open_some(folder.path(), RUNS, &keys).unwrap();
+    let execution = Execution {
+        part,
+        ..execution(1)
+    };
+    let mut made = 0;
+    let mut make_until = |last: usize| {
+        let each = |step: Step<'_>| {
+            if let Step::Run = step {
+                made += 1;
+                assert_eq!(open().len(), made);
+            }
+            if made == last {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        plan.run(&execution, &mut open(), each).unwrap();
+        made
+    };
+    assert_eq!(make_until(1), 1);
+    // What was stored before the end of the first call is not made again.
+    assert_eq!(make_until(100), 3);
+    assert_eq!(make_until(100), 3);
+}
+
+#[test]
 fn a_stored_run_that_does_not_fit_is_made_again() {
     let folder = tempfile::tempdir().unwrap();
     let name = folder.path().join("runs");

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pickle
 import sys
 from concurrent.futures import as_completed
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
@@ -95,7 +97,8 @@ class Sweep:
         batches = list(_batches(missing, _workers(executor)))
         # Results of a Dask client are kept under the key of their arguments; a run is not, by `pure`.
         options = {"pure": False} if _is_dask(executor) else {}
-        futures = [executor.submit(_make, self, batch, folder, **options) for batch in batches]
+        pickled = pickle.dumps(self)
+        futures = [executor.submit(_make, pickled, batch, folder, **options) for batch in batches]
         file = RunStore(store) if store is not None and folder is None else None
         lines: list[str] = []
         done = 0
@@ -125,11 +128,19 @@ def sim(
     return Sweep(path, flows=flows, seed=seed).run()
 
 
-def _make(sweep: Sweep, numbers: Sequence[int], folder: Optional[str]) -> tuple[int, list[str]]:
+@functools.lru_cache(maxsize=4)
+def _sweep(pickled: bytes) -> Sweep:
+    """The sweep of a batch. A worker reads the paths of all points once, and not again for each batch."""
+    sweep: Sweep = pickle.loads(pickled)
+    return sweep
+
+
+def _make(pickled: bytes, numbers: Sequence[int], folder: Optional[str]) -> tuple[int, list[str]]:
     """What a worker does: makes these runs, on one thread; returns their number, and without a folder also the runs.
 
     If the worker is killed, another one gets the batch and makes only the runs that the folder lacks.
     """
+    sweep = _sweep(pickled)
     if folder is None:
         return len(numbers), sweep._runs.lines(set(numbers), 1)
     sweep._runs.write(set(numbers), folder, 1)

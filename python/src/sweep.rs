@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use midspan_document::Sweep;
 use midspan_records::Store;
-use midspan_sweep::{Execution, Part, Plan, RUNS, RunRow, Shard, Status, Step, StoredRun, column_of};
+use midspan_sweep::{
+    self as sweep, Execution, Part, Plan, RUNS, RunRow, Shard, Status, Step, StoredRun, column_of,
+};
 use midspan_units::si_value;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -25,6 +27,7 @@ const BETWEEN_REPORTS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Runs {
     plan: Plan,
+    runs: sweep::Runs,
 }
 
 fn open(store: Option<&FilePath>) -> PyResult<Store<StoredRun>> {
@@ -96,8 +99,7 @@ impl Runs {
         store: &mut Store<StoredRun>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Made> {
-        let refused = |error| sweeping(py, &error);
-        let counts = self.plan.counts(&execution.part, store).map_err(refused)?;
+        let counts = self.runs.counts(&execution.part, store);
         let mut watch = Watch {
             progress,
             total: counts.left,
@@ -107,7 +109,7 @@ impl Runs {
         };
         let mut rows = Vec::new();
         let made = py.detach(|| {
-            self.plan.run(execution, store, |step| match step {
+            self.runs.make(execution, store, |step| match step {
                 Step::Run => watch.run_has_ended(),
                 Step::Point { runs, .. } => {
                     rows.extend(runs.to_vec());
@@ -115,7 +117,7 @@ impl Runs {
                 }
             })
         });
-        made.map_err(refused)?;
+        made.map_err(|error| sweeping(py, &error))?;
         match watch.failed {
             Some(error) => Err(error),
             None => Ok(Made {
@@ -171,16 +173,15 @@ impl Runs {
             seed,
         };
         // A wrong key or value is an error here, not later.
-        plan.paths().map_err(|error| sweeping(py, &error))?;
-        Ok(Self { plan })
+        let runs = plan.runs().map_err(|error| sweeping(py, &error))?;
+        Ok(Self { plan, runs })
     }
 
     /// The numbers of the runs that a store lacks.
     #[pyo3(signature = (store = None))]
     fn missing(&self, py: Python<'_>, store: Option<PathBuf>) -> PyResult<Vec<usize>> {
         let store = open(store.as_deref())?;
-        let missing = py.detach(|| self.plan.missing(&Part::All, &store));
-        missing.map_err(|error| sweeping(py, &error))
+        Ok(py.detach(|| self.runs.missing(&Part::All, &store)))
     }
 
     /// Makes some runs; returns them as lines.
@@ -208,8 +209,7 @@ impl Runs {
         threads: Option<usize>,
     ) -> PyResult<usize> {
         let execution = execution(threads, Part::Runs(numbers));
-        let keys = self.plan.keys(&execution.part);
-        let keys = keys.map_err(|error| sweeping(py, &error))?;
+        let keys = self.runs.keys(&execution.part);
         let store = Store::open_some(&folder, RUNS, &keys);
         let mut store = store.map_err(|error| storing(&error))?;
         Ok(self.make(py, &execution, &mut store, None)?.runs)

@@ -188,10 +188,12 @@ def test_parts_merge_to_the_bytes_of_the_whole(tmp_path, kind):
 
 
 WORKER = """
+import pickle
 import sys
 import midspan as ms
 from midspan._sweep import _make
-_make(ms.Sweep("dsl", over={"link.line.loss": "0.1 %..1 %:10"}, repetitions=50), range(1000), sys.argv[1])
+sweep = ms.Sweep("dsl", over={"link.line.loss": "0.1 %..1 %:10"}, repetitions=50)
+_make(pickle.dumps(sweep), range(1000), sys.argv[1])
 """
 
 

@@ -67,7 +67,8 @@ fn make(source: Source, store: &mut Store<StoredRun>) {
         part: Part::All,
         commit: String::new(),
     };
-    let made = plan(source).run(&execution, store, |_| ControlFlow::Continue(()));
+    let runs = plan(source).runs().unwrap();
+    let made = runs.make(&execution, store, |_| ControlFlow::Continue(()));
     made.unwrap();
 }
 

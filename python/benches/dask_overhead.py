@@ -4,7 +4,8 @@
 
 The download of the sweep is made so large that a run takes about the given time on one thread. In each round, the
 threads and the workers make all runs, the second round in the other order; both write each run to a new folder. The
-start of the workers is not counted. With more points, each value of a swept key has fewer repetitions. Nothing else should run on the machine. Exit code 3: the median is above 1.25.
+start of the workers is not counted. With more points, each value of a swept key has fewer repetitions. Nothing else
+should run on the machine. Exit code 3: the median is above 1.25.
 """
 
 import argparse

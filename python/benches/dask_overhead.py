@@ -1,10 +1,11 @@
 """What Dask costs: the same sweep on threads and on as many workers of Dask, in pairs.
 
-    python dask_overhead.py [--rounds 5] [--runs 1000] [--milliseconds 10] [--json]
+    python dask_overhead.py [--rounds 5] [--runs 1000] [--points 1] [--milliseconds 10] [--json]
 
 The download of the sweep is made so large that a run takes about the given time on one thread. In each round, the
 threads and the workers make all runs, the second round in the other order; both write each run to a new folder. The
-start of the workers is not counted. Nothing else should run on the machine. Exit code 3: the median is above 1.25.
+start of the workers is not counted. With more points, each value of a swept key has fewer repetitions. Nothing else
+should run on the machine. Exit code 3: the median is above 1.25.
 """
 
 import argparse
@@ -47,10 +48,12 @@ size = "SIZE MB"
 """
 
 
-def sweep(runs, megabytes):
+def sweep(runs, megabytes, points=1):
     path = ms.Path.from_toml(PATH.replace("SIZE", str(megabytes)), "overhead")
+    # The points are so close to each other that their runs take the same time.
+    delays = [f"{20_000 + number} us" for number in range(points)]
     # Each repetition is two runs: without the proxy, and with it.
-    return ms.Sweep(path, repetitions=runs // 2)
+    return ms.Sweep(path, over={"link.backbone.delay": delays}, repetitions=runs // 2 // points)
 
 
 def seconds(made, **how):
@@ -74,6 +77,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=1000)
+    parser.add_argument("--points", type=int, default=1, help="values of a swept key")
     parser.add_argument("--milliseconds", type=float, default=10, help="of one run")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
@@ -86,7 +90,7 @@ def main():
         f" on {workers} cores: about {expected:.0f} s",
         file=sys.stderr,
     )
-    made = sweep(arguments.runs, megabytes)
+    made = sweep(arguments.runs, megabytes, arguments.points)
     rounds = []
     with (
         distributed.LocalCluster(

@@ -4,7 +4,7 @@
 >>> path = ms.Path("geo-clean").set({"link.satellite.loss": 0.001})
 >>> print(ms.plan(path).text)
 >>> runs = ms.Sweep(path, over={"link.satellite.loss": "0.01 %..1 %:5log"}, repetitions=10).run()
->>> runs.to_pandas()
+>>> ms.to_pandas(runs)
 """
 
 from ._errors import PathError

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import pickle
 import sys
 from concurrent.futures import as_completed
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Sequence, Union
@@ -63,8 +65,9 @@ class Sweep:
         `store` is a file, or an existing folder, that keeps every finished run: the same call
         continues after an interruption. `executor` is a `dask.distributed.Client` or an executor of
         `concurrent.futures`, whose workers make the runs; without it, `threads` of this process do
-        (default: one for each core). If `store` is a folder, workers write each batch to it, so it
-        must be shared. `progress` is a function that is called with the number of runs that have
+        (default: one for each core). If `store` is a folder, the workers write each run to it as soon
+        as the run has ended, so it must be shared; a file gets each batch when its worker has made
+        it. `progress` is a function that is called with the number of runs that have
         ended and of all runs to be made; `True` prints a line on standard error.
         """
         report = _reporter(progress)
@@ -72,24 +75,40 @@ class Sweep:
             return self._runs.run(_name(store), [], threads, report)
         return self._distribute(_name(store), executor, report)
 
+    def run_shard(
+        self,
+        shard: str,
+        store: os.PathLike[str],
+        threads: Optional[int] = None,
+        progress: Progress = None,
+    ) -> int:
+        """Makes only the runs of one part that the store lacks; returns how many it has made.
+
+        `shard` is "K/N": the part K of N parts, K from 0 to N - 1, as the numbers of array jobs
+        (`SLURM_ARRAY_TASK_ID`, `JOB_COMPLETION_INDEX`). `merge` joins the stores of all parts, and `run`
+        with the merged store returns the table.
+        """
+        return self._runs.run_shard(shard, os.fspath(store), threads, _reporter(progress))
+
     def _distribute(self, store: Optional[str], executor: Any, report: Optional[Callable[[int, int], Any]]) -> Table:
         missing = self._runs.missing(store)
-        # A folder is written by the workers, and a file by this process, as soon as a batch is there.
+        # Workers write each run to a folder. A file is written by this process, as soon as a batch is there.
         folder = os.path.abspath(store) if store is not None and os.path.isdir(store) else None
         batches = list(_batches(missing, _workers(executor)))
         # Results of a Dask client are kept under the key of their arguments; a run is not, by `pure`.
         options = {"pure": False} if _is_dask(executor) else {}
-        futures = [executor.submit(_make, self, batch, folder, **options) for batch in batches]
+        pickled = pickle.dumps(self)
+        futures = [executor.submit(_make, pickled, batch, folder, **options) for batch in batches]
         file = RunStore(store) if store is not None and folder is None else None
         lines: list[str] = []
         done = 0
         try:
             for future in _completed(executor, futures):
-                made = future.result()
-                done += len(made)
+                ended, made = future.result()
+                done += ended
                 if file is not None:
                     file.add(made)
-                elif folder is None:
+                else:
                     lines.extend(made)
                 if report is not None:
                     report(done, len(missing))
@@ -109,9 +128,23 @@ def sim(
     return Sweep(path, flows=flows, seed=seed).run()
 
 
-def _make(sweep: Sweep, numbers: Sequence[int], folder: Optional[str]) -> list[str]:
-    """What a worker does: makes these runs, on one thread."""
-    return sweep._runs.lines(set(numbers), folder, 1)
+@functools.lru_cache(maxsize=4)
+def _sweep(pickled: bytes) -> Sweep:
+    """The sweep of a batch. A worker reads the paths of all points once, and not again for each batch."""
+    sweep: Sweep = pickle.loads(pickled)
+    return sweep
+
+
+def _make(pickled: bytes, numbers: Sequence[int], folder: Optional[str]) -> tuple[int, list[str]]:
+    """What a worker does: makes these runs, on one thread; returns their number, and without a folder also the runs.
+
+    If the worker is killed, another one gets the batch and makes only the runs that the folder lacks.
+    """
+    sweep = _sweep(pickled)
+    if folder is None:
+        return len(numbers), sweep._runs.lines(set(numbers), 1)
+    sweep._runs.write(set(numbers), folder, 1)
+    return len(numbers), []
 
 
 def _name(store: Optional[os.PathLike[str]]) -> Optional[str]:

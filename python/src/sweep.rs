@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use midspan_document::Sweep;
 use midspan_records::Store;
-use midspan_sweep::{Execution, Part, Plan, RUNS, RunRow, Status, Step, StoredRun, column_of};
+use midspan_sweep::{
+    self as sweep, Execution, Part, Plan, RUNS, RunRow, Shard, Status, Step, StoredRun, column_of,
+};
 use midspan_units::si_value;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -25,6 +27,7 @@ const BETWEEN_REPORTS: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub struct Runs {
     plan: Plan,
+    runs: sweep::Runs,
 }
 
 fn open(store: Option<&FilePath>) -> PyResult<Store<StoredRun>> {
@@ -79,17 +82,24 @@ impl Watch {
     }
 }
 
+/// What a call has made.
+struct Made {
+    /// Number of runs that were not stored before.
+    runs: usize,
+    /// The runs of all complete points, with those that were stored before.
+    rows: Vec<RunRow>,
+}
+
 impl Runs {
-    /// Makes the runs of a part that are not stored; returns the runs of all complete points.
+    /// Makes the runs of a part that are not stored.
     fn make(
         &self,
         py: Python<'_>,
         execution: &Execution,
         store: &mut Store<StoredRun>,
         progress: Option<Py<PyAny>>,
-    ) -> PyResult<Vec<RunRow>> {
-        let refused = |error| sweeping(py, &error);
-        let counts = self.plan.counts(&execution.part, store).map_err(refused)?;
+    ) -> PyResult<Made> {
+        let counts = self.runs.counts(&execution.part, store);
         let mut watch = Watch {
             progress,
             total: counts.left,
@@ -99,7 +109,7 @@ impl Runs {
         };
         let mut rows = Vec::new();
         let made = py.detach(|| {
-            self.plan.run(execution, store, |step| match step {
+            self.runs.make(execution, store, |step| match step {
                 Step::Run => watch.run_has_ended(),
                 Step::Point { runs, .. } => {
                     rows.extend(runs.to_vec());
@@ -107,10 +117,13 @@ impl Runs {
                 }
             })
         });
-        made.map_err(refused)?;
+        made.map_err(|error| sweeping(py, &error))?;
         match watch.failed {
             Some(error) => Err(error),
-            None => Ok(rows),
+            None => Ok(Made {
+                runs: watch.done,
+                rows,
+            }),
         }
     }
 }
@@ -160,38 +173,62 @@ impl Runs {
             seed,
         };
         // A wrong key or value is an error here, not later.
-        plan.paths().map_err(|error| sweeping(py, &error))?;
-        Ok(Self { plan })
+        let runs = plan.runs().map_err(|error| sweeping(py, &error))?;
+        Ok(Self { plan, runs })
     }
 
     /// The numbers of the runs that a store lacks.
     #[pyo3(signature = (store = None))]
     fn missing(&self, py: Python<'_>, store: Option<PathBuf>) -> PyResult<Vec<usize>> {
         let store = open(store.as_deref())?;
-        let missing = py.detach(|| self.plan.missing(&Part::All, &store));
-        missing.map_err(|error| sweeping(py, &error))
+        Ok(py.detach(|| self.runs.missing(&Part::All, &store)))
     }
 
-    /// Makes some runs, those that the store lacks; returns them as lines.
-    #[pyo3(signature = (numbers, store = None, threads = None))]
+    /// Makes some runs; returns them as lines.
+    #[pyo3(signature = (numbers, threads = None))]
     fn lines(
         &self,
         py: Python<'_>,
         numbers: BTreeSet<usize>,
-        store: Option<PathBuf>,
         threads: Option<usize>,
     ) -> PyResult<Vec<String>> {
         let mut made = Store::in_memory(RUNS);
         let execution = execution(threads, Part::Runs(numbers));
         self.make(py, &execution, &mut made, None)?;
-        let lines = made.lines().map_err(|error| storing(&error))?;
-        if let Some(name) = store {
-            let mut store = open(Some(&name))?;
-            for line in &lines {
-                store.add_line(line).map_err(|error| storing(&error))?;
-            }
-        }
-        Ok(lines)
+        made.lines().map_err(|error| storing(&error))
+    }
+
+    /// Makes some runs, those that the folder lacks, and writes each to the folder as soon as it has
+    /// ended; returns how many were made. Of the folder, only the files of these runs are read.
+    #[pyo3(signature = (numbers, folder, threads = None))]
+    fn write(
+        &self,
+        py: Python<'_>,
+        numbers: BTreeSet<usize>,
+        folder: PathBuf,
+        threads: Option<usize>,
+    ) -> PyResult<usize> {
+        let execution = execution(threads, Part::Runs(numbers));
+        let keys = self.runs.keys(&execution.part);
+        let store = Store::open_some(&folder, RUNS, &keys);
+        let mut store = store.map_err(|error| storing(&error))?;
+        Ok(self.make(py, &execution, &mut store, None)?.runs)
+    }
+
+    /// Makes the runs of a part, such as "0/4", that the store lacks; returns how many were made.
+    #[pyo3(signature = (shard, store, threads = None, progress = None))]
+    fn run_shard(
+        &self,
+        py: Python<'_>,
+        shard: &str,
+        store: PathBuf,
+        threads: Option<usize>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<usize> {
+        let shard: Shard = shard.parse().map_err(value)?;
+        let mut store = open(Some(&store))?;
+        let execution = execution(threads, Part::Shard(shard));
+        Ok(self.make(py, &execution, &mut store, progress)?.runs)
     }
 
     /// Makes all runs that neither the store nor `lines` has; returns a row for each quantity of each
@@ -210,8 +247,8 @@ impl Runs {
             store.add_line(line).map_err(|error| storing(&error))?;
         }
         let execution = execution(threads, Part::All);
-        let rows = self.make(py, &execution, &mut store, progress)?;
-        table(&self.plan, &rows)
+        let made = self.make(py, &execution, &mut store, progress)?;
+        table(&self.plan, &made.rows)
     }
 }
 

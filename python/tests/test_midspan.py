@@ -1,5 +1,6 @@
 """The package as users have it: installed from its wheel."""
 
+import csv
 import math
 import os
 import pickle
@@ -121,6 +122,25 @@ def test_other_libraries_read_tables():
     assert frame["value"].notna().all()
 
 
+def test_tables_become_parquet_files(tmp_path):
+    import duckdb
+    import pyarrow.parquet
+
+    runs = sweep().run()
+    ms.to_pandas(runs).to_parquet(tmp_path / "pandas")
+    ms.to_polars(runs).write_parquet(tmp_path / "polars")
+    pyarrow.parquet.write_table(pyarrow.table(runs), tmp_path / "pyarrow")
+    duckdb.sql(f"copy (select * from runs) to '{tmp_path}/duckdb' (format parquet)")
+    for name in ["pandas", "polars", "pyarrow", "duckdb"]:
+        read = pyarrow.parquet.read_table(tmp_path / name)
+        assert read.column_names == runs.column_names, name
+        # Every run with its seed, and the swept values as numbers in SI units, without rounding.
+        assert read.to_pydict() == runs.to_dict(), name
+        for column in ["link.wire.loss (share)", "link.wire.delay (s)", "value"]:
+            assert read.schema.field(column).type == pyarrow.float64(), (name, column)
+        assert pyarrow.types.is_integer(read.schema.field("seed").type), name
+
+
 def test_a_flow_that_never_finishes_is_a_row_with_its_reason():
     outage = 'delay = "20 ms"\nschedule = { steps = [{ at = "60 ms", loss = "100 %" }] }'
     path = ms.Path.from_toml(SMALL.replace('delay = "20 ms"', outage))
@@ -145,6 +165,54 @@ def test_a_store_continues_and_parts_merge(tmp_path, kind):
     assert rows(sweep().run(store=merged)) == all_rows
     with pytest.raises(OSError, match="exists"):
         ms.merge([store], merged)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_parts_merge_to_the_bytes_of_the_whole(tmp_path, kind):
+    parts = [tmp_path / f"part-{number}" for number in range(3)]
+    for number, part in enumerate(parts):
+        if kind == "folder":
+            part.mkdir()
+        reported = []
+        made = sweep().run_shard(f"{number}/3", part, progress=lambda done, total: reported.append((done, total)))
+        assert made == 4 and reported[-1] == (4, 4)
+        assert sweep().run_shard(f"{number}/3", part) == 0
+    sweep().run(store=tmp_path / "whole")
+    assert ms.merge(parts, tmp_path / "merged") == 12
+    ms.merge([tmp_path / "whole"], tmp_path / "sorted")
+    assert (tmp_path / "merged").read_bytes() == (tmp_path / "sorted").read_bytes()
+    assert sweep().missing(tmp_path / "merged") == []
+    for wrong in ["3/3", "0", "-1/3", ""]:
+        with pytest.raises(ValueError, match="0/4"):
+            sweep().run_shard(wrong, tmp_path / "merged")
+
+
+WORKER = """
+import pickle
+import sys
+import midspan as ms
+from midspan._sweep import _make
+sweep = ms.Sweep("dsl", over={"link.line.loss": "0.1 %..1 %:10"}, repetitions=50)
+_make(pickle.dumps(sweep), range(1000), sys.argv[1])
+"""
+
+
+def test_a_killed_worker_loses_only_the_runs_that_have_not_ended(tmp_path):
+    worker = subprocess.Popen([sys.executable, "-c", WORKER, str(tmp_path)])
+    limit = time.monotonic() + 60
+    while not list(tmp_path.glob("*.json")):
+        assert worker.poll() is None and time.monotonic() < limit
+        time.sleep(0.001)
+    worker.kill()
+    worker.wait()
+    stored = {file: file.stat().st_mtime_ns for file in tmp_path.glob("*.json")}
+    assert 0 < len(stored) < 1000
+    # Another worker gets the same batch.
+    long = ms.Sweep("dsl", over={"link.line.loss": "0.1 %..1 %:10"}, repetitions=50)
+    assert long._runs.write(set(range(1000)), str(tmp_path)) == 1000 - len(stored)
+    assert all(file.stat().st_mtime_ns == time_of for file, time_of in stored.items())
+    with pytest.raises(OSError, match="missing"):
+        long._runs.write({0}, str(tmp_path / "missing"))
 
 
 @pytest.mark.parametrize("make", [lambda: ThreadPoolExecutor(3), lambda: ProcessPoolExecutor(2)])
@@ -209,6 +277,23 @@ def test_a_report_that_fails_ends_the_sweep():
 
 
 PROGRAM = os.environ.get("MIDSPAN_PROGRAM", "midspan")
+
+
+def test_the_program_and_the_package_share_stores(tmp_path):
+    file, by_program, here, both = (tmp_path / name for name in ["small.toml", "program", "here", "both"])
+    file.write_text(SMALL)
+    swept = ["--sweep", "link.wire.loss=0 %,0.01", "--sweep", "link.wire.delay=10 ms..30 ms:2", "--repetitions", "3"]
+    command = [PROGRAM, "sim", str(file), *swept, "--state"]
+    subprocess.run([*command, str(by_program), "--shard", "0/2"], check=True)
+    assert sweep().run_shard("1/2", here) == 6
+    assert ms.merge([by_program, here], both) == 12
+    assert sweep().missing(both) == []
+    table = sweep().run(store=both)
+    printed = subprocess.run([*command, str(both), "--csv", "--each-run"], check=True, stdout=subprocess.PIPE, text=True)
+    lines = list(csv.DictReader(printed.stdout.splitlines()))
+    assert list(lines[0]) == table.column_names
+    assert [float(line["value"]) for line in lines] == table.to_dict()["value"]
+    assert [line["commit"] for line in lines] == table.to_dict()["commit"]
 
 
 def test_papers_are_reproduced_by_the_program():

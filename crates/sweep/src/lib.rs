@@ -12,12 +12,16 @@ mod error;
 mod measure;
 mod numbers;
 mod plan;
+mod rows;
 mod run;
+mod runs;
 mod work;
 
 pub use error::Error;
 pub use measure::{FlowRun, Measure, measure, measure_flows};
 pub use numbers::column_of;
-pub use plan::{Counts, Execution, Failure, Plan, Row, RunRow, Status, Step};
+pub use plan::Plan;
+pub use rows::{Failure, Row, RunRow, Status};
 pub use run::{NoShard, Part, RUNS, Shard, StoredFlow, StoredRun};
+pub use runs::{Counts, Execution, Runs, Step};
 pub use work::{in_parallel, in_parallel_each};

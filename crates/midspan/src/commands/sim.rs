@@ -68,7 +68,8 @@ fn sweep(plan: &Plan, path: &midspan_path::Path, title: &str, options: &SimOptio
         part: options.shard.map_or(Part::All, Part::Shard),
         commit: env!("MIDSPAN_BUILT_FROM").to_owned(),
     };
-    let runs = plan.counts(&execution.part, &store)?;
+    let runs = plan.runs()?;
+    let counts = runs.counts(&execution.part, &store);
     let interrupted = interruption()?;
     let mut output: Box<dyn rows::Output> = match (options.csv, options.output.json) {
         _ if options.shard.is_some() => Box::new(rows::Nothing),
@@ -88,9 +89,9 @@ fn sweep(plan: &Plan, path: &midspan_path::Path, title: &str, options: &SimOptio
         .then(|| Page::begin(plan))
         .transpose()?;
     let is_watched = !plan.sweeps.is_empty() && output.is_table();
-    let bar = Bar::new(runs.left as u64);
+    let bar = Bar::new(counts.left as u64);
     let (mut done, mut failed_to_print) = (0, Ok(()));
-    let all = plan.run(&execution, &mut store, |step| {
+    let all = runs.make(&execution, &mut store, |step| {
         match step {
             Step::Run => {
                 done += 1;
@@ -117,12 +118,12 @@ fn sweep(plan: &Plan, path: &midspan_path::Path, title: &str, options: &SimOptio
     let all = all?;
     failed_to_print?;
     if let (Some(shard), Some(file)) = (options.shard, &options.state) {
-        let is_complete = done == runs.left;
-        report_shard(shard, file, (done, runs.stored), options.output.json);
+        let is_complete = done == counts.left;
+        report_shard(shard, file, (done, counts.stored), options.output.json);
         if !is_complete {
             printing::warning(format_args!(
                 "stopped after {done} of {} runs: the same command makes the others",
-                runs.left
+                counts.left
             ));
         }
         return Ok(is_complete);
@@ -136,10 +137,10 @@ fn sweep(plan: &Plan, path: &midspan_path::Path, title: &str, options: &SimOptio
     if let (Some(page), Some(file), false) = (page, &options.html, is_nothing) {
         page.write(plan, path, title, &all, file)?;
     }
-    if interrupted.load(Ordering::Relaxed) && done < runs.left {
+    if interrupted.load(Ordering::Relaxed) && done < counts.left {
         printing::warning(format_args!(
             "stopped after {done} of {} runs: the points that were complete are in the output",
-            runs.left
+            counts.left
         ));
         return Ok(false);
     }

@@ -7,7 +7,7 @@
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
@@ -32,8 +32,7 @@ pub(super) fn lines(folder: &Path) -> Result<Vec<Vec<u8>>, StoreError> {
     for name in names {
         let name = folder.join(name);
         let file = File::open(&name).map_err(failed("open", &name))?;
-        let mut line = read_file(&name, &file)?;
-        line.truncate(line.trim_ascii_end().len());
+        let line = content_of(&name, &file)?;
         total += line.len() as u64;
         if total > LARGEST {
             return Err(StoreError::TooLarge {
@@ -45,9 +44,36 @@ pub(super) fn lines(folder: &Path) -> Result<Vec<Vec<u8>>, StoreError> {
     Ok(lines)
 }
 
+/// Fails if the folder cannot be read.
+pub(super) fn check(folder: &Path) -> Result<(), StoreError> {
+    let entries = fs::read_dir(folder);
+    entries.map(|_| ()).map_err(failed("read", folder))
+}
+
+/// The row of one kind and key; `None` if the folder has none. The other rows are not read.
+pub(super) fn find(folder: &Path, kind: &str, key: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    let name = name_of(folder, kind, key);
+    match File::open(&name) {
+        Ok(file) => content_of(&name, &file).map(Some),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(failed("open", &name)(error)),
+    }
+}
+
+/// The content of a row's file.
+fn content_of(name: &Path, file: &File) -> Result<Vec<u8>, StoreError> {
+    let mut line = read_file(name, file)?;
+    line.truncate(line.trim_ascii_end().len());
+    Ok(line)
+}
+
+fn name_of(folder: &Path, kind: &str, key: &str) -> PathBuf {
+    folder.join(format!("{}-{key}{END}", kind.replace([' ', '/'], "-")))
+}
+
 /// Adds a row, or replaces the one with the same kind and key.
 pub(super) fn add(folder: &Path, kind: &str, key: &str, line: &str) -> Result<(), StoreError> {
-    let name = folder.join(format!("{}-{key}{END}", kind.replace([' ', '/'], "-")));
+    let name = name_of(folder, kind, key);
     let file = write_unnamed(&name, line.as_bytes())?;
     let kept = file.persist(&name).map_err(|error| error.error);
     kept.map(|_| ()).map_err(failed("write", &name))

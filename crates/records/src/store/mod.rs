@@ -218,6 +218,23 @@ impl<R: Serialize + DeserializeOwned> Store<R> {
         Ok(store)
     }
 
+    /// The rows of these runs in a folder, which new ones are added to. The other rows of the folder are
+    /// not read: for one of many processes, which makes a few of the runs.
+    ///
+    /// # Errors
+    /// The folder does not exist, or a row cannot be read or is too large.
+    pub fn open_some(folder: &Path, kind: RunKind, keys: &[RunKey]) -> Result<Self, StoreError> {
+        let mut store = Self::in_memory(kind);
+        folder::check(folder)?;
+        for key in keys {
+            if let Some(line) = folder::find(folder, &kind.to_string(), &key.digest())? {
+                store.read(&line);
+            }
+        }
+        store.place = Place::Folder(folder.to_owned());
+        Ok(store)
+    }
+
     /// The row of a run; `None` if the run has not been made.
     #[must_use]
     pub fn get(&self, key: &RunKey) -> Option<&R> {

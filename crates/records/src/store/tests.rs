@@ -203,6 +203,27 @@ fn a_folder_keeps_each_row_in_a_file_of_its_own() {
 }
 
 #[test]
+fn some_rows_of_a_folder_are_opened_without_reading_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = folder.path();
+    let mut all = open(name);
+    for seed in 0..5 {
+        all.put(&key(seed), row(seed as f64)).unwrap();
+    }
+    // This row would be counted as damaged if it was read.
+    fs::write(name.join(format!("test-3-{}.json", key(0).digest())), "{").unwrap();
+    let mut some: Store<Row> = Store::open_some(name, KIND, &[key(3), key(7)]).unwrap();
+    assert_eq!((some.len(), some.note()), (1, None));
+    assert_eq!(some.get(&key(3)), Some(&row(3.0)));
+    some.put(&key(7), row(7.0)).unwrap();
+    assert_eq!(open(name).get(&key(7)), Some(&row(7.0)));
+    for wrong in [name.join("missing"), name.join("notes.txt")] {
+        let error = Store::<Row>::open_some(&wrong, KIND, &[]).unwrap_err();
+        assert!(matches!(error, StoreError::File { .. }), "{error}");
+    }
+}
+
+#[test]
 fn rows_pass_from_one_store_to_another_as_lines() {
     let folder = tempfile::tempdir().unwrap();
     let mut elsewhere = Store::in_memory(KIND);

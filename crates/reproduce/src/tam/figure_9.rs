@@ -1,14 +1,11 @@
-//! Fig. 9 and the other results of §5.2: the testbed by its upstream rate, three terminals, upload
-//! and download at once; and header compression (§2.4).
+//! Fig. 9 and another result of §5.2: the testbed by its upstream rate, upload and download at once;
+//! and header compression (§2.4).
 
 use midspan_policy::RoundTripSource;
-use midspan_records::Record;
 use midspan_report::{Axis, LinePlot, Series};
-use midspan_sweep::in_parallel;
-use midspan_units::TimeSpan;
 
 use super::scheme::Scheme;
-use super::testbed::{Goodput, Testbed, Transfers, full};
+use super::testbed::{Testbed, Transfers, duration, full, run};
 use crate::run::{number, simulated};
 use crate::{Effort, Error, FigurePlot, Simulated};
 
@@ -37,21 +34,6 @@ const SCHEMES: [Scheme; 9] = [
 
 const THREE_TIMES: &str = "a factor of three does not follow from the printed values: 10 kbit/s \
     carry 17 ACKs a second; an ACK of Reno covers 2 packets, one of ACE thinning 5";
-const THREE_TERMINALS: &str = "the printed value does not follow from the printed set-up: one ACK \
-    for two packets lets 80 kbit/s carry 3.1 Mbit/s, and three terminals' FIFO drops further ACKs";
-
-const fn duration(effort: &Effort) -> TimeSpan {
-    TimeSpan::from_seconds(if effort.quick { 100 } else { 1000 })
-}
-
-fn run(testbeds: &[Testbed], effort: &Effort) -> Result<Vec<Goodput>, Error> {
-    in_parallel(
-        testbeds.len(),
-        effort.threads,
-        |index| testbeds[index].run(),
-        |_| (),
-    )
-}
 
 /// Fig. 9.
 pub(super) fn figure_9(
@@ -103,53 +85,6 @@ pub(super) fn figure_9(
     };
     out.figures.push(FigurePlot::new(item, plot));
     Ok(out)
-}
-
-/// §5.2, 2: three terminals share 80 kbit/s upstream.
-pub(super) fn three_terminals(
-    effort: &Effort,
-    progress: &mut dyn FnMut(&str),
-) -> Result<Simulated, Error> {
-    let item = "three terminals";
-    progress(item);
-    let cases = [
-        (Scheme::Reno, Some(110e3)),
-        (Scheme::TIMESTAMPS, Some(320e3)),
-        (Scheme::AdaptiveAce(RoundTripSource::Timestamp), None),
-    ];
-    let testbeds = cases.map(|(scheme, _)| Testbed {
-        terminals: 3,
-        ..Testbed::new(scheme, 80_000, duration(effort))
-    });
-    let goodputs = run(&testbeds, effort)?;
-    let records = cases
-        .into_iter()
-        .zip(&goodputs)
-        .map(|((scheme, paper), goodput)| {
-            let case = format!("{}, each of three", scheme.name());
-            let mut record = simulated(item, &case, "goodput", "bit/s", goodput.down / 3.0);
-            record.paper = paper;
-            if paper.is_some() {
-                record.note = Some(THREE_TERMINALS.to_owned());
-            }
-            record
-        });
-    let mut records: Vec<Record> = records.collect();
-    let ratio = goodputs[1].down / goodputs[0].down;
-    let mut record = simulated(
-        item,
-        "ACE thinning against Reno",
-        "ratio of goodputs",
-        "",
-        ratio,
-    );
-    record.paper = Some(320.0 / 110.0);
-    record.note = Some(THREE_TERMINALS.to_owned());
-    records.push(record);
-    Ok(Simulated {
-        records,
-        figures: Vec::new(),
-    })
 }
 
 /// §5.2: a terminal that uploads while it downloads.

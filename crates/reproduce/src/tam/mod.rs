@@ -14,6 +14,7 @@ mod scheme;
 mod testbed;
 #[cfg(test)]
 mod tests;
+mod three_terminals;
 
 use midspan_model::papers::tam as printed;
 
@@ -40,7 +41,7 @@ pub(crate) const FIGURES: &[Figure] = &[
     Figure::new(&["no limit"]).by_lab(lab::no_limit),
     Figure::new(&["beside oversized segments"]).by_lab(lab::beside),
     Figure::new(&["three terminals"])
-        .by_simulation(|run| run.make(figure_9::three_terminals))
+        .by_simulation(|run| run.make(three_terminals::three_terminals))
         .by_lab(lab::three_terminals),
     Figure::new(&["up- and download"])
         .by_simulation(|run| run.make(figure_9::both_ways))

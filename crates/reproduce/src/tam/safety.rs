@@ -122,6 +122,8 @@ struct Watch {
     /// ACKs of data in order, and those of them that covered more than a third of cwnd.
     acks: u64,
     too_large: u64,
+    /// Those of the latter that covered more than the two segments of a host's own ACK.
+    thinned: u64,
     /// Segments that arrived behind a gap, and duplicate ACKs, since the last ACK of new data.
     behind: u64,
     duplicates: u64,
@@ -134,6 +136,7 @@ impl Watch {
     fn add(&mut self, other: &Self) {
         self.acks += other.acks;
         self.too_large += other.too_large;
+        self.thinned += other.thinned;
         self.latest = self.latest.max(other.latest);
     }
 }
@@ -186,7 +189,10 @@ impl Observer for Watch {
         if self.behind == 0 && ack.number == self.next {
             self.acks += 1;
             let third = (window / 3).max(1);
-            self.too_large += u64::from(segments > third);
+            if segments > third {
+                self.too_large += 1;
+                self.thinned += u64::from(segments > u64::from(DELAYED_SEGMENTS));
+            }
         }
         self.acknowledged = ack.number;
         self.duplicates = 0;
@@ -227,23 +233,32 @@ const fn ace(settings: AceSettings) -> Thinning {
 
 /// The share of a scheme's ACKs that each cover more than a third of the cwnd with which their last
 /// segment was sent. With such ACKs, a window has fewer than three. In a window below six segments,
-/// each ACK of two segments counts.
-fn too_large(item: &str, case: &str, watched: &Watch) -> Record {
-    let share = number(watched.too_large) / number(watched.acks.max(1));
-    simulated(
-        item,
-        case,
-        "ACKs of more than a third of cwnd",
-        "share",
-        share,
-    )
+/// each ACK of two segments counts, so the second record has the share of those that cover more: a host
+/// without thinning does not send them.
+fn too_large(item: &str, case: &str, watched: &Watch) -> [Record; 2] {
+    let share = |quantity, count| {
+        let share = number(count) / number(watched.acks.max(1));
+        simulated(item, case, quantity, "share", share)
+    };
+    [
+        share("ACKs of more than a third of cwnd", watched.too_large),
+        share(
+            "ACKs of more than a third of cwnd and of more than two segments",
+            watched.thinned,
+        ),
+    ]
 }
 
 /// The records about ACKs: how much of a window they cover, and how late a retransmission starts.
-fn kept(item: &str, case: &str, watched: &Watch) -> [Record; 2] {
-    let mut large = too_large(item, case, watched);
-    if watched.too_large > 0 {
-        large.note = Some(TOO_LARGE.to_owned());
+fn kept(item: &str, case: &str, watched: &Watch) -> [Record; 3] {
+    let [mut large, mut thinned] = too_large(item, case, watched);
+    for (record, count) in [
+        (&mut large, watched.too_large),
+        (&mut thinned, watched.thinned),
+    ] {
+        if count > 0 {
+            record.note = Some(TOO_LARGE.to_owned());
+        }
     }
     let late = simulated(
         item,
@@ -253,7 +268,7 @@ fn kept(item: &str, case: &str, watched: &Watch) -> [Record; 2] {
         number(watched.latest),
     );
     let allowed = DUPLICATES + u64::from(MAXIMUM);
-    [large, late.with_ok(watched.latest <= allowed)]
+    [large, thinned, late.with_ok(watched.latest <= allowed)]
 }
 
 /// The ratio of time-outs for 1,000 transfers with thinning to those without, and the share of a
@@ -285,7 +300,7 @@ pub(super) fn safety(effort: &Effort, progress: &mut dyn FnMut(&str)) -> Result<
             let (without, watched) = all_sizes(DELAYED)?;
             let delayed = case("delayed ACKs");
             records.push(timeouts(&delayed, without));
-            records.push(too_large(item, &delayed, &watched));
+            records.extend(too_large(item, &delayed, &watched));
             for (scheme, acknowledge) in SCHEMES {
                 let (with, watched) = all_sizes(acknowledge())?;
                 let case = case(scheme);

@@ -4,12 +4,13 @@
 use midspan_path::{NodeIndex, Path};
 use midspan_sim::tcp::{ReceiverConfiguration, SenderConfiguration, Variant};
 use midspan_sim::{Flow, LinkId, NodeId, Scenario, Simulation};
+use midspan_sweep::in_parallel;
 use midspan_units::TimeSpan;
 
 use super::network;
 use super::scheme::Scheme;
-use crate::Error;
 use crate::run::number;
+use crate::{Effort, Error};
 
 /// Data bytes of a packet of 1,500 bytes with timestamps, and bytes of its headers.
 pub(super) const SEGMENT: u32 = 1448;
@@ -26,8 +27,11 @@ const TIMEOUT: TimeSpan = TimeSpan::from_milliseconds(100);
 /// Bytes of the timestamps option, with its padding.
 const TIMESTAMPS: u32 = 12;
 
-/// The link between router 1 and router 2.
+/// The links between router 1 and router 2, and between router 2 and router 3.
 const ASYMMETRIC: LinkId = LinkId(0);
+const BACKBONE: LinkId = LinkId(1);
+/// Packets that each queue holds, as printed.
+pub(super) const QUEUE: u32 = 20;
 
 /// The transfers of one terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +48,10 @@ pub(super) struct Testbed {
     pub(super) up: u64,
     /// The number of terminals that share the upstream.
     pub(super) terminals: usize,
+    /// Packets that the queue in front of the upstream holds.
+    pub(super) queue_up: u32,
+    /// Packets that each of the two queues in front of 4 Mbit/s downstream holds.
+    pub(super) queue_down: u32,
     pub(super) transfers: Transfers,
     /// Whether ACKs go before data.
     pub(super) acks_first: bool,
@@ -52,14 +60,36 @@ pub(super) struct Testbed {
     pub(super) duration: TimeSpan,
 }
 
-/// The result of a run, in bit/s.
+/// The result of a run.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Goodput {
-    /// The sum over all terminals.
+pub(super) struct Outcome {
+    /// Goodput of the downloads in bit/s, the sum over all terminals.
     pub(super) down: f64,
+    /// The same of the uploads.
     pub(super) up: f64,
     /// Mean size of upstream packets, in bytes without framing.
     pub(super) packet_up: f64,
+    /// Downstream packets that found a queue full.
+    pub(super) dropped_down: u64,
+    /// Upstream packets that found the queue full.
+    pub(super) dropped_up: u64,
+    /// Retransmission time-outs of all senders.
+    pub(super) timeouts: u64,
+}
+
+/// How long a run takes.
+pub(super) const fn duration(effort: &Effort) -> TimeSpan {
+    TimeSpan::from_seconds(if effort.quick { 100 } else { 1000 })
+}
+
+/// Runs all of these, in their order.
+pub(super) fn run(testbeds: &[Testbed], effort: &Effort) -> Result<Vec<Outcome>, Error> {
+    in_parallel(
+        testbeds.len(),
+        effort.threads,
+        |index| testbeds[index].run(),
+        |_| (),
+    )
 }
 
 /// The goodput of a download that fills the link.
@@ -73,6 +103,8 @@ impl Testbed {
             scheme,
             up,
             terminals: 1,
+            queue_up: QUEUE,
+            queue_down: QUEUE,
             transfers: Transfers::Down,
             acks_first: false,
             compression: false,
@@ -90,12 +122,15 @@ impl Testbed {
         };
         Ok(network.path(&[
             format!("link.asymmetric.up.rate={} bit/s", self.up),
+            format!("link.asymmetric.up.queue={} packets", self.queue_up),
+            format!("link.asymmetric.down.queue={} packets", self.queue_down),
+            format!("link.backbone.down.queue={} packets", self.queue_down),
             format!("link.asymmetric.up.ack_queue={acks}"),
             format!("link.asymmetric.up.header_compression={}", self.compression),
         ])?)
     }
 
-    pub(super) fn run(&self) -> Result<Goodput, Error> {
+    pub(super) fn run(&self) -> Result<Outcome, Error> {
         let path = self.path()?;
         let mut scenario = Scenario::network(&path, false);
         scenario.seed = 1;
@@ -121,21 +156,26 @@ impl Testbed {
         }
         let results = Simulation::new(&scenario)?.run();
         let seconds = self.duration.as_seconds();
-        let upstream = results.links[ASYMMETRIC.0].up.delivered;
-        let mut goodput = Goodput {
+        let [asymmetric, backbone] = [ASYMMETRIC, BACKBONE].map(|link| results.links[link.0]);
+        let upstream = asymmetric.up.delivered;
+        let legs = results.flows.iter().flat_map(|flow| &flow.legs);
+        let mut outcome = Outcome {
             down: 0.0,
             up: 0.0,
             packet_up: number(upstream.bytes) / number(upstream.packets.max(1)),
+            dropped_down: asymmetric.down.queue_full.packets + backbone.down.queue_full.packets,
+            dropped_up: asymmetric.up.queue_full.packets,
+            timeouts: legs.map(|leg| leg.sender.timeouts).sum(),
         };
         for (flow, results) in scenario.flows().iter().zip(&results.flows) {
             let rate = number(results.delivered * 8) / seconds;
             if flow.from == server {
-                goodput.down += rate;
+                outcome.down += rate;
             } else {
-                goodput.up += rate;
+                outcome.up += rate;
             }
         }
-        Ok(goodput)
+        Ok(outcome)
     }
 
     fn flow(&self, name: &str, from: NodeId, to: NodeId, start: TimeSpan) -> Flow {

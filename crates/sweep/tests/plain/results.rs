@@ -1,8 +1,9 @@
 //! Results change only with the version of stored runs.
 //!
-//! `results.jsonl` has the results of all built-in paths, of a path that replays recorded traces
-//! (`docs/traces`), and of one with effects that the others lack (`effects.toml`). Stored runs rely
-//! on them: a run is not made again as long as its path and the version are the same.
+//! `results.jsonl` has the results of all built-in paths, of the networks of the papers
+//! (`crates/reproduce/src`), of a path that replays recorded traces (`docs/traces`), and of one with
+//! effects that the others lack (`effects.toml`). Stored runs rely on them: a run is not made again as
+//! long as its path and the version are the same.
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
@@ -25,7 +26,28 @@ fn paths() -> Vec<Source> {
         .iter()
         .map(midspan_path::BuiltIn::source);
     let files = files.map(|file| Source::load(here.join(file)).unwrap());
-    built_in.chain(files).collect()
+    let networks = networks(&here.join("../reproduce/src"));
+    built_in.chain(files).chain(networks).collect()
+}
+
+/// The path files of a folder and of the folders in it. Files that are only a part of a path, or have
+/// no flow, are left out.
+fn networks(folder: &Path) -> Vec<Source> {
+    let mut found = Vec::new();
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut entries: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    entries.sort_unstable();
+    for entry in entries {
+        if entry.is_dir() {
+            found.extend(networks(&entry));
+        } else if entry.extension().is_some_and(|end| end == "toml") {
+            let source = Source::load(&entry).unwrap();
+            if plan(source.clone()).path().is_ok() {
+                found.push(source);
+            }
+        }
+    }
+    found
 }
 
 fn plan(source: Source) -> Plan {
@@ -45,7 +67,8 @@ fn make(source: Source, store: &mut Store<StoredRun>) {
         part: Part::All,
         commit: String::new(),
     };
-    let made = plan(source).run(&execution, store, |_| ControlFlow::Continue(()));
+    let runs = plan(source).runs().unwrap();
+    let made = runs.make(&execution, store, |_| ControlFlow::Continue(()));
     made.unwrap();
 }
 

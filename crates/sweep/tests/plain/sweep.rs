@@ -70,7 +70,8 @@ fn execution(threads: usize) -> Execution {
 
 fn run_on(plan: &Plan, threads: usize) -> Result<Vec<Row>, Error> {
     let mut store = Store::in_memory(RUNS);
-    plan.run(&execution(threads), &mut store, |_| {
+    let runs = plan.runs()?;
+    runs.make(&execution(threads), &mut store, |_| {
         ControlFlow::Continue(())
     })
 }
@@ -93,7 +94,8 @@ fn every_combination_runs_with_the_same_seeds() {
         ],
     );
     let (mut told, mut told_rows) = (0, Vec::new());
-    let rows = plan.run(&execution(2), &mut Store::in_memory(RUNS), |step| {
+    let runs = plan.runs().unwrap();
+    let rows = runs.make(&execution(2), &mut Store::in_memory(RUNS), |step| {
         match step {
             Step::Run => told += 1,
             Step::Point { rows, .. } => told_rows.extend(rows.to_vec()),
@@ -102,7 +104,7 @@ fn every_combination_runs_with_the_same_seeds() {
     });
     let rows = rows.unwrap();
     // 3 · 2 points, without and with proxies, three times each.
-    let counts = plan.counts(&Part::All, &Store::in_memory(RUNS)).unwrap();
+    let counts = runs.counts(&Part::All, &Store::in_memory(RUNS));
     assert_eq!((told, counts.runs, counts.left), (36, 36, 36));
     assert_eq!(told_rows, rows);
     assert!(
@@ -260,7 +262,8 @@ fn a_sweep_that_is_stopped_has_the_points_that_were_complete() {
     let all = run(&plan).unwrap();
     let mut told = 0;
     let mut store = Store::in_memory(RUNS);
-    let rows = plan.run(&execution(1), &mut store, |step| match step {
+    let runs = plan.runs().unwrap();
+    let rows = runs.make(&execution(1), &mut store, |step| match step {
         Step::Run => ControlFlow::Continue(()),
         Step::Point { rows, .. } => {
             told += rows.len();
@@ -319,7 +322,10 @@ fn make(plan: &Plan, part: Part, store: &mut Store<StoredRun>) -> (usize, String
         }
         ControlFlow::Continue(())
     };
-    plan.run(&execution, store, each).unwrap();
+    plan.runs()
+        .unwrap()
+        .make(&execution, store, each)
+        .unwrap();
     (made, text)
 }
 
@@ -335,7 +341,7 @@ fn stored_runs_are_not_made_again() {
     assert_eq!(make(&plan, Part::All, &mut open("all")), (0, all.clone()));
     // More repetitions: only these are made.
     plan.repetitions = 4;
-    let counts = plan.counts(&Part::All, &open("all")).unwrap();
+    let counts = plan.runs().unwrap().counts(&Part::All, &open("all"));
     let expected = Counts {
         runs: 16,
         stored: 12,
@@ -354,8 +360,8 @@ fn stored_runs_are_not_made_again() {
         let (made, _) = make(&plan, Part::Shard(shard.parse().unwrap()), &mut open(name));
         assert_eq!(made, left, "{shard}");
     }
-    let left = plan.missing(&Part::Shard("2/3".parse().unwrap()), &open("file"));
-    let left = left.unwrap();
+    let shard = Part::Shard("2/3".parse().unwrap());
+    let left = plan.runs().unwrap().missing(&shard, &open("file"));
     assert_eq!(left, [2, 5, 8, 11]);
     let (made, _) = make(
         &plan,
@@ -372,6 +378,40 @@ fn stored_runs_are_not_made_again() {
     let parts = merge(&["folder", "file"], "parts");
     assert_eq!(merge(&["all"], "serial"), parts, "byte for byte");
     assert_eq!(make(&plan, Part::All, &mut open("parts")), (0, all));
+}
+
+#[test]
+fn each_run_is_in_the_folder_as_soon_as_it_has_ended() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = plan(&[], &[]).runs().unwrap();
+    let part = Part::Runs([0, 2, 3].into());
+    let keys = runs.keys(&part);
+    assert_eq!(keys.len(), 3);
+    let open = || Store::<StoredRun>::open_some(folder.path(), RUNS, &keys).unwrap();
+    let execution = Execution {
+        part,
+        ..execution(1)
+    };
+    let mut made = 0;
+    let mut make_until = |last: usize| {
+        let each = |step: Step<'_>| {
+            if let Step::Run = step {
+                made += 1;
+                assert_eq!(open().len(), made);
+            }
+            if made == last {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        runs.make(&execution, &mut open(), each).unwrap();
+        made
+    };
+    assert_eq!(make_until(1), 1);
+    // What was stored before the end of the first call is not made again.
+    assert_eq!(make_until(100), 3);
+    assert_eq!(make_until(100), 3);
 }
 
 #[test]
@@ -402,7 +442,8 @@ fn a_store_that_cannot_be_written_ends_the_sweep_with_the_reason() {
     let mut store = Store::<StoredRun>::open(&name, RUNS).unwrap();
     std::fs::remove_dir(&name).unwrap();
     let mut made = 0;
-    let result = plan(&[], &[]).run(&execution(1), &mut store, |_| {
+    let runs = plan(&[], &[]).runs().unwrap();
+    let result = runs.make(&execution(1), &mut store, |_| {
         made += 1;
         ControlFlow::Continue(())
     });

@@ -11,6 +11,8 @@ use crate::congestion::{BBR, CUBIC};
 /// Above this multiple of the smallest round trip of a connection, in halves, its losses come from its
 /// own queue: another route would have its queue too.
 const QUEUE_HALVES: u64 = 3;
+/// A shorter delay is no queue: on a short leg, hosts that are busy for a moment delay ACKs by as much.
+const LEAST_QUEUE: TimeSpan = TimeSpan::from_milliseconds(1);
 
 /// After this time without a handshake or an exchange, the smallest round trip of a session counts.
 const UNSAMPLED: TimeSpan = TimeSpan::from_seconds(20);
@@ -106,7 +108,9 @@ impl LegEstimate {
             self.round_trip.note(now, least);
         }
         let has_queue = match (reading.round_trip, reading.least_round_trip) {
-            (Some(smoothed), Some(least)) => smoothed * 2 > least * QUEUE_HALVES,
+            (Some(smoothed), Some(least)) => {
+                smoothed * 2 > least * QUEUE_HALVES && smoothed > least + LEAST_QUEUE
+            }
             _ => false,
         };
         if !has_queue {
@@ -151,6 +155,21 @@ mod tests {
         leg.round_trip.note(later, least * 3);
         leg.note(later, &reading(100, 0));
         assert_eq!(leg.round_trip.get(later), Some(least * 3));
+    }
+
+    /// On a leg of microseconds, nearly every round trip is twice as long as the smallest one.
+    #[test]
+    fn a_delay_below_a_millisecond_is_no_queue() {
+        let reading = |round_trip| LegReading {
+            round_trip: Some(TimeSpan::from_nanoseconds(round_trip * 1_000)),
+            least_round_trip: Some(TimeSpan::from_nanoseconds(6_000)),
+            ..reading(0, 100)
+        };
+        let mut leg = LegEstimate::default();
+        leg.note(Time::ZERO, &reading(1_007));
+        assert!((leg.loss.get(Time::ZERO) - UNKNOWN_LOSS).abs() < 1e-12);
+        leg.note(Time::ZERO, &reading(13));
+        assert!(leg.loss.get(Time::ZERO) > 0.04);
     }
 
     #[test]

@@ -261,6 +261,11 @@ fn a_client_that_stops_reading_gets_nothing_beyond_its_window() {
     };
     let unknown = AheadHistory::default();
     let mut ahead = AutomaticAhead::prepare(&leg, None, &unknown, true).unwrap();
+    let added = ahead.added;
+    let reading = |acknowledged, in_flight, window: u64| LegSample {
+        peer_window: window << added,
+        ..reading(acknowledged, in_flight, window)
+    };
     assert_eq!(ahead.write_limit(), Some(64_000));
     for (turn, acknowledged) in [0_u32, 20, 40, 60].into_iter().enumerate() {
         let window = 64_000 - u64::from(acknowledged) * 1_000;

@@ -160,7 +160,7 @@ mod tests {
     /// On a leg of microseconds, nearly every round trip is twice as long as the smallest one.
     #[test]
     fn a_delay_below_a_millisecond_is_no_queue() {
-        let reading = |round_trip| LegReading {
+        let reading = |round_trip: u64| LegReading {
             round_trip: Some(TimeSpan::from_nanoseconds(round_trip * 1_000)),
             least_round_trip: Some(TimeSpan::from_nanoseconds(6_000)),
             ..reading(0, 100)

@@ -7,6 +7,7 @@ use midspan_policy::{FirstFlight, Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 
 use super::limits::Seat;
+use super::overlay::OverlayPart;
 use super::register::SharedSocket;
 
 /// A connection that will become a session, with all decisions that are made before its legs exist.
@@ -34,6 +35,10 @@ pub struct Arrival {
     pub start: Option<LearnedStart>,
     /// How the first flight to the server is spread, if the gate has opened the server leg.
     pub server_flight: Option<FirstFlight>,
+    /// The server that the client wants, if it is not the peer of the server leg.
+    pub name: Option<Box<str>>,
+    /// What the overlay has to do with it, if a gate has decided about its route.
+    pub overlay: Option<Box<OverlayPart>>,
 }
 
 impl Arrival {
@@ -49,6 +54,8 @@ impl Arrival {
             seat: None,
             start: None,
             server_flight: None,
+            name: None,
+            overlay: None,
         }
     }
 }

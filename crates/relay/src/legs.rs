@@ -86,6 +86,28 @@ pub fn connect_as_client(
     connect(socket, request.server, option_errors)
 }
 
+/// Connects to a node of the overlay from an address of this machine, for a transparent listener. `class` is the
+/// service class of the client's SYN.
+///
+/// # Errors
+/// Those of [`connect_as_proxy`].
+pub fn connect_to_node(
+    node: SocketAddr,
+    listener: &Listener,
+    start: &LegStart,
+    class: Dscp,
+) -> rustix::io::Result<Connecting> {
+    connect_as_proxy(node, None, |socket| {
+        let mark = listener.marks.of_server_leg(start.initial_window);
+        let refused = [
+            set_common_options(socket).is_err(),
+            tcp::set_mark(socket, mark.unwrap_or_default()).is_err(),
+            listener.set_up_leg(socket, start, class).is_err(),
+        ];
+        refused.map(u64::from).iter().sum()
+    })
+}
+
 /// Connects to a server from an address of this machine: from `source`, or from an address that the kernel
 /// chooses. Before, `set_up` sets the options of the socket, and returns how many of them the kernel refused.
 ///

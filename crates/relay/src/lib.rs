@@ -185,7 +185,7 @@ mod transfer;
 pub use arrival::Arrival;
 pub use control::Clock;
 pub use knowledge::SharedKnowledge;
-pub use legs::{Connecting, connect_as_client, set_common_options};
+pub use legs::{Connecting, connect_as_client, connect_to_node, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
     Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass,
@@ -193,7 +193,7 @@ pub use listener::{
 };
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};
-pub use overlay::SharedOverlay;
+pub use overlay::{OverlayPart, SharedOverlay, log_broken_route};
 pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};

@@ -1,9 +1,16 @@
 //! The knowledge of this node about its overlay, shared by the threads of a relay.
 
 use std::hash::{BuildHasher, RandomState};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use midspan_policy::overlay::{KnownOverlay, Overlay};
+use ipnet::IpNet;
+use midspan_explicit::hop::{HopError, HopFailure};
+use midspan_policy::overlay::{
+    CallFailure, KnownOverlay, Left, NextHop, NodeName, Overlay, Route,
+};
+use midspan_policy::prefix::site_prefix;
+use midspan_units::Time;
 
 /// The overlay of a relay: its members, and what is known of them. Clones share both.
 #[derive(Debug, Clone)]
@@ -13,6 +20,30 @@ pub struct SharedOverlay(Arc<Inner>);
 struct Inner {
     members: Mutex<Option<Arc<Overlay>>>,
     known: Mutex<KnownOverlay>,
+}
+
+/// What the overlay has to do with a session.
+#[derive(Debug, Clone, Default)]
+pub struct OverlayPart {
+    /// The nodes at the other ends of the client leg and of the server leg, if these are hops.
+    pub nodes: [Option<NodeName>; 2],
+    /// The network of servers, and where the session leaves the overlay, at the ingress.
+    pub left: Option<(IpNet, Left)>,
+}
+
+impl OverlayPart {
+    /// The part of a session to this server that enters here: its next node, or none if it leaves here.
+    #[must_use]
+    pub fn of_ingress(server: IpAddr, next: Option<NodeName>) -> Self {
+        let left = match next {
+            Some(_) => Left::Overlay,
+            None => Left::Here,
+        };
+        Self {
+            nodes: [None, next],
+            left: Some((site_prefix(server), left)),
+        }
+    }
 }
 
 impl Default for SharedOverlay {
@@ -45,4 +76,20 @@ impl SharedOverlay {
         // A panic elsewhere while the lock was held does no harm: the numbers stay usable.
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// A call by this route has failed, and the server is not the reason.
+    pub fn note_failed(&self, now: Time, own: &NodeName, route: &Route, failure: &HopFailure) {
+        let failure = CallFailure {
+            is_busy: failure.error == HopError::ConnectionLimitReached,
+            node: failure.node.clone(),
+        };
+        self.known().note_failed(now, own, route, &failure);
+    }
+}
+
+/// Logs that a route cannot be used. What a node reports comes from a member.
+pub fn log_broken_route(next: &NextHop, failure: &HopFailure, listener: &str, not_logged: u64) {
+    let reported_by = failure.node.as_ref().map_or("", |node| node.as_str());
+    let (first, exit, error) = (&next.node, next.exit(), failure.error.token());
+    tracing::warn!(%first, %exit, reported_by, error, listener, not_logged, "route broken");
 }

@@ -114,6 +114,15 @@ impl Overlay {
         self.choice.for_all || self.routes.iter().any(is_open)
     }
 
+    /// What chooses the routes of the sessions that enter at one listener of this node.
+    #[must_use]
+    pub fn route_policy(&self) -> Box<dyn RoutePolicy + Send> {
+        match self.has_choice() {
+            true => Box::new(ChosenRoutes::new(self.clone())),
+            false => Box::new(OperatorRoutes::new(self.routes.clone())),
+        }
+    }
+
     /// Whether hops may come from this address.
     #[must_use]
     pub fn has_sender(&self, address: IpAddr) -> bool {

@@ -299,11 +299,14 @@ metrics! {
     /// Connections that ended before a session began, by reason: policy; access (rules); panic (such
     /// a connection may have caused one, or a stuck thread); overload; of listeners that negotiate malformed,
     /// unsupported, unauthenticated, silent, gone (the client closed without a request), name (has no
-    /// address); of overlay hops looping, forged, unroutable; of transparent listeners
-    /// server_refused, server_unanswered.
+    /// address); of overlay hops looping, forged, unroutable (of transparent listeners, too: no route leads to
+    /// the server); of transparent listeners server_refused, server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
-        let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
-        let by_policy = now.statistics.refused_by_policy + at_syn;
+        let at_syn = now.gate.as_ref();
+        let at_syn = at_syn.map_or((0, 0), |gate| {
+            (gate.refused_by_policy, gate.refused_unroutable)
+        });
+        let by_policy = now.statistics.refused_by_policy + at_syn.0;
         let Statistics {
             negotiations_abandoned: gone,
             refused_by_access: access,
@@ -332,7 +335,7 @@ metrics! {
             ("name", name),
             ("looping", looping),
             ("forged", forged),
-            ("unroutable", unroutable),
+            ("unroutable", unroutable + at_syn.1),
         ] {
             sink.put(&[reason], Value::Number(count))?;
         }

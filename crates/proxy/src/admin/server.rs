@@ -193,7 +193,7 @@ impl Service {
         let gate = self.gate.as_ref().map(GateObserver::statistics);
         let memory = self.relay.memory();
         let refused_at_syn = gate.as_ref().map_or(0, |gate| {
-            gate.refused + gate.refused_by_policy + gate.unanswered
+            gate.refused + gate.refused_by_policy + gate.refused_unroutable + gate.unanswered
         });
         Totals {
             sessions: now.sessions_active,

@@ -27,7 +27,7 @@ const LIST_LIMIT: usize = 1000;
 /// RFC 1929 counts the bytes of a name and of a password in one byte each.
 const CREDENTIAL_LIMIT: usize = 255;
 
-/// The keys of a listener that transparent ones do not have.
+/// The keys of a listener that transparent ones do not have, except `overlay`.
 #[derive(Debug, Default)]
 pub(super) struct ExplicitKeys {
     pub users: Option<Spanned<BTreeMap<String, String>>>,
@@ -105,7 +105,7 @@ pub(super) fn negotiation(
     let (language, is_fixed) = match mode {
         Mode::Transparent(_) => {
             return match keys.first() {
-                None => Ok(None),
+                None | Some(("overlay", _)) => Ok(None),
                 Some((key, place)) => {
                     let message = format!("`{key}` is not for listeners of mode \"transparent\"");
                     Err(Located::new(source, place, message))
@@ -176,6 +176,30 @@ pub(super) fn negotiation(
     }))
 }
 
+/// The overlay into which the sessions of a transparent listener may go.
+pub(super) fn overlay_of_transparent(
+    source: &Source,
+    asked: Option<&Spanned<bool>>,
+    overlay: Option<&Overlay>,
+) -> Result<Option<Overlay>, Located> {
+    match asked.filter(|asked| *asked.get_ref()) {
+        Some(asked) => existing(source, asked.span(), overlay).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The overlay that the file describes.
+fn existing(
+    source: &Source,
+    place: Range<usize>,
+    overlay: Option<&Overlay>,
+) -> Result<Overlay, Located> {
+    overlay.cloned().ok_or_else(|| {
+        Located::new(source, place, "the table [overlay] is missing")
+            .with_help("it names this node and the file of members (docs/overlay.md)")
+    })
+}
+
 /// The overlay of a listener, if its sessions may go through it, or if it accepts hops.
 fn overlay_of(
     source: &Source,
@@ -211,14 +235,8 @@ fn overlay_of(
     if !is_hop && !asks {
         return Ok(None);
     }
-    let Some(overlay) = overlay else {
-        let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
-        return Err(
-            Located::new(source, place, "the table [overlay] is missing")
-                .with_help("it names this node and the file of members (docs/overlay.md)"),
-        );
-    };
-    Ok(Some(overlay.clone()))
+    let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
+    existing(source, place, overlay).map(Some)
 }
 
 /// The proxies whose PROXY headers are accepted.

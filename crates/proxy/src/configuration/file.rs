@@ -15,7 +15,9 @@ use serde::Deserialize;
 
 use super::admin::AdminTable;
 use super::control::ControlTable;
-use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
+use super::explicit::{
+    AccessKey, ExplicitKeys, Networks, explicit, negotiation, overlay_of_transparent,
+};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::overlay::OverlayTable;
 use super::profile::{ProfileTable, profiles};
@@ -414,6 +416,12 @@ impl ListenerTable {
                 ..leg
             }
         };
+        let of_transparent = match mode {
+            Mode::Transparent(_) => {
+                overlay_of_transparent(source, explicit_keys.overlay.as_ref(), overlay)?
+            }
+            Mode::Forward(_) | Mode::Explicit(_) => None,
+        };
         let negotiation = negotiation(source, &mode, explicit_keys, &places, overlay)?;
         let to = match (negotiation, &mode) {
             (Some(negotiation), _) => negotiation.into(),
@@ -432,6 +440,7 @@ impl ListenerTable {
             profiles: profiles.to_vec(),
             dscp: self.dscp,
             source: source_addresses(source, self.source, &mode)?,
+            overlay: of_transparent.map(Box::new),
             ..midspan_relay::Listener::new(self.name.into_inner(), to)
         };
         if let Some(admitting) = admitting {

@@ -79,6 +79,21 @@ fn a_listener_has_the_whole_overlay() {
 }
 
 #[test]
+fn a_transparent_listener_has_the_overlay_without_a_negotiation() {
+    let transparent = "mode = \"transparent\"\ninterfaces = [\"eth1\"]";
+    let main = MAIN.replace("mode = \"socks5\"", transparent);
+    let listener = &load(&main, MEMBERS).unwrap().listeners[1].relay;
+    assert!(listener.negotiation().is_none() && listener.is_transparent());
+    assert_eq!(listener.overlay().unwrap().nodes.len(), 5);
+    let off = main.replace("overlay = true", "overlay = false");
+    let listener = &load(&off, MEMBERS).unwrap().listeners[1].relay;
+    assert!(listener.overlay().is_none());
+    let alone = &main[main.rfind("[[listener]]").unwrap()..];
+    let error = load(alone, MEMBERS).unwrap_err();
+    assert!(error.contains("the table [overlay] is missing"), "{error}");
+}
+
+#[test]
 fn errors_name_the_file_the_line_and_the_reason() {
     let through = |text: &str| MAIN.replace("[\"fra\", \"sin\"]", text);
     for (main, expected) in [

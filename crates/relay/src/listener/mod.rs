@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use midspan_linux::tcp;
+use midspan_policy::overlay::Overlay;
 use midspan_policy::{Handshake, LegStart, SessionSettings};
 use midspan_units::{Dscp, Probability};
 use serde::{Deserialize, Serialize};
@@ -56,6 +57,9 @@ pub struct Listener {
     /// The addresses of this machine from which server legs connect. Not for transparent listeners,
     /// whose server legs have the clients' addresses.
     pub source: SourceAddresses,
+    /// The overlay by whose routes the sessions of a transparent listener go; `None` if they go to their
+    /// servers only. Other listeners have it in their [negotiation](Self::negotiation).
+    pub overlay: Option<Box<Overlay>>,
     /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
@@ -116,6 +120,7 @@ impl Listener {
             control_group: Probability::ZERO,
             dscp: ServiceClass::default(),
             source: SourceAddresses::default(),
+            overlay: None,
             marks: ListenerMarks::default(),
         }
     }
@@ -201,6 +206,13 @@ impl Listener {
             return Ok(());
         }
         set_dscp(socket, class)
+    }
+
+    /// The overlay of its sessions, or of the hops that it accepts.
+    #[must_use]
+    pub fn overlay(&self) -> Option<&Overlay> {
+        let negotiated = || self.negotiation()?.overlay.as_ref();
+        self.overlay.as_deref().or_else(negotiated)
     }
 
     /// The settings of the negotiation; `None` if there is none and every client is admitted.

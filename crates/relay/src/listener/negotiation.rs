@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use midspan_explicit::Credentials;
 use midspan_explicit::proxy_protocol::Version;
-use midspan_policy::overlay::{ChosenRoutes, OperatorRoutes, Overlay, RoutePolicy};
+use midspan_policy::overlay::{Overlay, RoutePolicy};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
@@ -131,9 +131,6 @@ impl Negotiation {
     pub fn routes(&self) -> Option<Box<dyn RoutePolicy + Send>> {
         let overlay = self.overlay.as_ref();
         let overlay = overlay.filter(|_| self.language != Language::Hop)?;
-        Some(match overlay.has_choice() {
-            true => Box::new(ChosenRoutes::new(overlay.clone())),
-            false => Box::new(OperatorRoutes::new(overlay.routes.clone())),
-        })
+        Some(overlay.route_policy())
     }
 }

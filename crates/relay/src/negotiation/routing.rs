@@ -2,12 +2,10 @@
 
 use std::net::SocketAddr;
 
-use midspan_explicit::hop::{HopError, HopFailure};
+use midspan_explicit::hop::HopFailure;
 use midspan_explicit::{Failure, Host, HostName};
 use midspan_policy::Request;
-use midspan_policy::overlay::{
-    CallFailure, Left, NextHop, Overlay, Route, RouteDecision, Wanted, WantedHost,
-};
+use midspan_policy::overlay::{Left, NextHop, Overlay, Route, RouteDecision, Wanted, WantedHost};
 use midspan_policy::prefix::site_prefix;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -15,7 +13,7 @@ use rustix::io::Errno;
 use super::negotiating_client::CallLimits;
 use super::{Asked, Negotiations, Neighbours, Reason, Step};
 use crate::listener::Language;
-use crate::sessions::OverlayPart;
+use crate::overlay::{OverlayPart, log_broken_route};
 use crate::table::Key;
 
 /// How long a transit node waits for the handshake with the next node: its SYN is sent three times, after
@@ -177,15 +175,11 @@ impl Negotiations {
         else {
             return;
         };
-        let failure = CallFailure {
-            is_busy: failure.error == HopError::ConnectionLimitReached,
-            node: failure.node.clone(),
-        };
         let overlay = negotiating.settings.overlay.as_ref();
         let acceptor = around.acceptors.get(negotiating.listener);
         if let (Some(overlay), Some(acceptor)) = (overlay, acceptor) {
-            let mut known = acceptor.overlay.known();
-            known.note_failed(around.now, &overlay.own, &route, &failure);
+            let shared = &acceptor.overlay;
+            shared.note_failed(around.now, &overlay.own, &route, failure);
         }
     }
 
@@ -279,7 +273,7 @@ impl Negotiations {
         }
     }
 
-    /// Logs that a route cannot be used. What a node reports comes from a member.
+    /// Logs that a route cannot be used.
     pub(super) fn log_broken_route(&mut self, key: Key, around: &Neighbours<'_>) {
         let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
             return;
@@ -297,8 +291,6 @@ impl Negotiations {
         };
         let acceptor = around.acceptors.get(negotiating.listener);
         let listener = acceptor.map_or("", |it| it.listener.name.as_str());
-        let reported_by = failure.node.as_ref().map_or("", |node| node.as_str());
-        let (first, exit, error) = (&next.node, next.exit(), failure.error.token());
-        tracing::warn!(%first, %exit, reported_by, error, listener, not_logged, "route broken");
+        log_broken_route(next, failure, listener, not_logged);
     }
 }

@@ -18,7 +18,7 @@ use super::lifecycle::Step;
 use super::limits::Shortage;
 use super::memory::Measuring;
 use super::observation::{Ending, Listings, Record, Surveys};
-use super::overlay::SharedOverlay;
+use super::overlay::{OverlayPart, SharedOverlay};
 use super::pipes::Pipes;
 use super::poll::Poll;
 use super::register::Register;
@@ -32,7 +32,6 @@ use super::transfer::Shared;
 pub use observed::Observation;
 use observed::Sampling;
 use overlaid::OverlaidSessions;
-pub use overlaid::OverlayPart;
 
 /// How long a session waits for memory of the kernel.
 const STARVED_PAUSE: TimeSpan = TimeSpan::from_milliseconds(10);
@@ -170,6 +169,7 @@ impl Sessions {
         };
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let sockets = [legs.client, legs.server].map(Arc::new);
+        self.keep_way(record.id, arrival.name, arrival.overlay.map(|part| *part));
         let mut session = Session::new(sockets, number, record, arrival.seat, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
@@ -191,16 +191,20 @@ impl Sessions {
         acceptors: &mut Acceptors,
         now: Time,
     ) {
-        if let Some(name) = name {
-            self.destinations.insert(session.record.id, name);
-        }
-        if let Some(part) = part {
-            let (id, key) = (session.record.id, self.table.next_key());
-            self.overlaid.begin(id, key, part);
-        }
+        self.keep_way(session.record.id, name, part);
         self.measuring.begin(&mut session);
         self.measuring.begin_bounding(&mut session, acceptors, now);
         self.take_in(session, acceptors);
+    }
+
+    /// Keeps what belongs to the session that is taken in next, which has this number.
+    fn keep_way(&mut self, id: u64, name: Option<Box<str>>, part: Option<OverlayPart>) {
+        if let Some(name) = name {
+            self.destinations.insert(id, name);
+        }
+        if let Some(part) = part {
+            self.overlaid.begin(id, self.table.next_key(), part);
+        }
     }
 
     fn take_in(&mut self, mut session: Session, acceptors: &mut Acceptors) -> Key {

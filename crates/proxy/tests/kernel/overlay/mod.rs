@@ -7,3 +7,4 @@ mod choosing;
 mod refused;
 mod sessions;
 mod support;
+mod transparent;

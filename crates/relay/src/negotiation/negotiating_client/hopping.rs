@@ -286,12 +286,7 @@ impl NegotiatingClient {
     fn fail_call(&mut self, failure: HopFailure, errno: Errno, reply: Vec<u8>, now: Time) -> Step {
         let own = self.settings.overlay.as_ref().map(|it| &it.own);
         let of_client = self.of_client(&failure);
-        let is_of_route = match of_client {
-            Failure::RouteBroken => true,
-            // Another route does not help if this node itself has no room.
-            Failure::Shortage => failure.node.as_ref() != own,
-            _ => false,
-        };
+        let is_of_route = failure.is_of_route(of_client, own);
         if let Some(node) = &mut self.next_node {
             node.broken = is_of_route.then(|| failure.clone());
         }

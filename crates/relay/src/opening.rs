@@ -1,12 +1,15 @@
 //! From a waiting connection to a session: accept, call the policy, set both sockets up, connect to
 //! the server.
 
+mod server_leg;
+
+pub use server_leg::NewLegSource;
+
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::overlay::{RouteDecision, RoutePolicy, Wanted};
 use midspan_policy::{Admission, Handshake, LegStart, Policy, Request, Start};
@@ -17,8 +20,8 @@ use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, Negotiator, ServerLegSource};
 use super::knowledge::SharedKnowledge;
-use super::leg_options::{self, LegError};
-use super::legs::{self, Connecting, InputStart, Legs};
+use super::leg_options::LegError;
+use super::legs::{self, InputStart, Legs};
 use super::limits::{Limits, Places, Shortage};
 use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
@@ -385,52 +388,6 @@ impl Acceptor {
         self.policy.client_start(now, request, window, known)
     }
 
-    /// A server leg that is being connected, or is connected. `start` is what it is set to if it is
-    /// new.
-    ///
-    /// # Errors
-    /// Those of `socket(2)`, `bind(2)`, `connect(2)`.
-    fn connect_server(
-        &mut self,
-        source: ServerLegSource,
-        request: Request,
-        start: LegStart,
-        class: Dscp,
-    ) -> rustix::io::Result<Connecting> {
-        match source {
-            ServerLegSource::Connecting(socket) => Ok(Connecting {
-                socket,
-                option_errors: 0,
-            }),
-            ServerLegSource::ClientAddress => {
-                legs::connect_as_client(request, 0, &self.listener, &start, class)
-            }
-            ServerLegSource::OwnAddress => self.connect_as_proxy(request.server, &start, class),
-        }
-    }
-
-    /// Connects from the next of the listener's addresses. An address without a free port for this
-    /// server, or one that the machine has lost, leads to the address after it.
-    fn connect_as_proxy(
-        &mut self,
-        server: SocketAddr,
-        start: &LegStart,
-        class: Dscp,
-    ) -> rustix::io::Result<Connecting> {
-        let listener = Arc::clone(&self.listener);
-        let turn = self.connected;
-        self.connected = turn.wrapping_add(1);
-        let mut result = Err(Errno::ADDRNOTAVAIL);
-        for source in listener.source.in_turn(server, turn) {
-            let set_up = |socket: &OwnedFd| self.set_up_server(socket, start, class);
-            result = legs::connect_as_proxy(server, source, set_up);
-            if !matches!(result, Err(Errno::ADDRNOTAVAIL)) {
-                break;
-            }
-        }
-        result
-    }
-
     /// Accepts one waiting connection with a descriptor of the reserve, and resets it; returns
     /// whether there was one.
     pub fn shed(&self, reserve: &mut Vec<OwnedFd>) -> rustix::io::Result<bool> {
@@ -486,23 +443,6 @@ impl Acceptor {
         self.listener.class_of_leg(client)
     }
 
-    /// Begins to connect to one of the addresses of a server. `class` is that of the client's SYN.
-    ///
-    /// # Errors
-    /// Those of `socket(2)` and `connect(2)`.
-    pub fn connect_new(
-        &mut self,
-        now: Time,
-        request: &Request,
-        class: Dscp,
-        limits: &Limits,
-    ) -> rustix::io::Result<Connecting> {
-        let known = &mut self.knowledge;
-        let mut start = self.policy.server_start(now, request, &[], known);
-        limits.bound_window(&mut start);
-        self.connect_server(ServerLegSource::OwnAddress, *request, start, class)
-    }
-
     /// The server of a session has never answered.
     pub fn note_unanswered(&self, client: &OwnedFd) {
         self.finder.note_unanswered(client);
@@ -516,34 +456,6 @@ impl Acceptor {
         }
         let result = self.listener.set_up_leg(client, &start, class);
         self.note(result)
-    }
-
-    fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart, class: Dscp) -> u64 {
-        let mut leg = leg.clone();
-        // Most sessions end before keep-alive matters: see `keep_server_alive`.
-        if leg.keepalive == self.listener.session.server.keepalive {
-            leg.keepalive = None;
-        }
-        let mut errors = u64::from(legs::set_common_options(server).is_err());
-        if let Some(mark) = self.listener.marks.server {
-            errors += self.note(tcp::set_mark(server, mark));
-        }
-        let result = self.listener.set_up_leg(server, &leg, class);
-        errors + self.note(result)
-    }
-
-    /// Sets keep-alive on the server leg of a session that lasts; returns the number of refused
-    /// options.
-    pub fn keep_server_alive(&mut self, server: &OwnedFd) -> u64 {
-        let keepalive = self.listener.session.server.keepalive;
-        if keepalive.is_none() {
-            return 0;
-        }
-        let start = LegStart {
-            keepalive,
-            ..LegStart::default()
-        };
-        self.note(leg_options::apply(server, &start))
     }
 
     /// Counts a refused option and logs the first: the session continues without it.

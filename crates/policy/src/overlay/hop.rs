@@ -64,6 +64,9 @@ pub enum HopRefusal {
     /// This node connects to no server for others.
     #[error("this node is no exit")]
     NoExit,
+    /// This node connects to servers from its clients' addresses, and not from this one.
+    #[error("this node does not connect from the address of the session's client")]
+    ForeignClient,
 }
 
 impl NextHop {

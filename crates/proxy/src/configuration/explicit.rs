@@ -38,6 +38,8 @@ pub(super) struct ExplicitKeys {
     pub proxy_protocol_from: Option<Spanned<Networks>>,
     pub send_proxy_protocol: Option<Spanned<HeaderVersion>>,
     pub overlay: Option<Spanned<bool>>,
+    /// The place of `source = "client"`.
+    pub as_client: Option<Range<usize>>,
 }
 
 impl ExplicitKeys {
@@ -148,6 +150,19 @@ pub(super) fn negotiation(
         return wrong_mode("send_proxy_protocol", send.span(), "\"forward\"");
     }
     let proxies = proxies(source, keys.accept_proxy_protocol, keys.proxy_protocol_from)?;
+    let clients = keys.clients;
+    let clients = clients.map(|clients| networks(source, "clients", clients));
+    let clients = clients.transpose()?;
+    // The clients of hops are not those that connect.
+    let (clients, as_clients) = match (language, keys.as_client) {
+        (Language::Hop, Some(place)) if clients.is_none() => {
+            let message = "`source = \"client\"` needs `clients`: whose addresses may be used";
+            return Err(Located::new(source, place, message)
+                .with_help("as in clients = [\"192.0.2.0/24\"], whose way back leads through this machine"));
+        }
+        (Language::Hop, Some(_)) => (None, clients),
+        (_, _) => (clients, None),
+    };
     Ok(Some(Negotiation {
         language,
         users: keys
@@ -155,10 +170,7 @@ pub(super) fn negotiation(
             .map(|users| checked_users(source, users))
             .transpose()?,
         access: AccessRules {
-            clients: match keys.clients {
-                Some(clients) => networks(source, "clients", clients)?,
-                None => Vec::new(),
-            },
+            clients: clients.unwrap_or_default(),
             rules: access(source, keys.access)?,
             protects_own: !is_fixed,
             hops,
@@ -173,6 +185,7 @@ pub(super) fn negotiation(
         proxies,
         header: keys.send_proxy_protocol.map(Spanned::into_inner),
         overlay,
+        as_clients,
     }))
 }
 
@@ -217,7 +230,12 @@ fn overlay_of(
         // Nodes are recognized by their addresses, and the list of members names these.
         let wrong = [
             ("users", keys.users.as_ref().map(Spanned::span)),
-            ("clients", keys.clients.as_ref().map(Spanned::span)),
+            (
+                "clients",
+                (keys.clients.as_ref())
+                    .filter(|_| keys.as_client.is_none())
+                    .map(Spanned::span),
+            ),
             (
                 "accept_proxy_protocol",
                 keys.accept_proxy_protocol.as_ref().map(Spanned::span),

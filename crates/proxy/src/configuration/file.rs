@@ -21,7 +21,7 @@ use super::explicit::{
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::overlay::OverlayTable;
 use super::profile::{ProfileTable, profiles};
-use super::source_addresses::{OwnAddress, source_addresses};
+use super::source_addresses::{SourceKey, source_addresses};
 use super::state::state_directory;
 use super::transparent::{Family, Hosts, InterceptionTable, Ports, Quic, TransparentKeys};
 use super::values::{Address, within};
@@ -138,7 +138,7 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     dscp: ServiceClass,
     #[serde(default)]
-    source: Option<Spanned<Vec<Spanned<OwnAddress>>>>,
+    source: Option<Spanned<SourceKey>>,
     #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
@@ -394,6 +394,9 @@ impl ListenerTable {
             proxy_protocol_from: self.proxy_protocol_from,
             send_proxy_protocol: self.send_proxy_protocol,
             overlay: self.overlay,
+            as_client: (self.source.as_ref())
+                .filter(|source| matches!(source.get_ref(), SourceKey::Client))
+                .map(Spanned::span),
         };
         let mut admitting = None;
         let mode = match self.mode {

@@ -94,6 +94,32 @@ fn a_transparent_listener_has_the_overlay_without_a_negotiation() {
 }
 
 #[test]
+fn an_exit_connects_as_its_clients() {
+    let with = |keys: &str| MAIN.replace("mode = \"hop\"", &format!("mode = \"hop\"\n{keys}"));
+    let keys = "source = \"client\"\nclients = [\"192.0.2.0/24\"]";
+    let configuration = load(&with(keys), MEMBERS).unwrap();
+    let hops = &configuration.listeners[0];
+    let negotiation = hops.relay.negotiation().unwrap();
+    assert!(hops.connects_as_clients() && configuration.has_clients_addresses());
+    assert!(negotiation.access.clients.is_empty());
+    let may = |client: &str| negotiation.may_connect_for(client.parse().unwrap());
+    assert!(may("192.0.2.9") && !may("198.51.100.9") && !may("127.0.0.1"));
+    let own = load(&with("source = \"own\""), MEMBERS).unwrap();
+    assert!(!own.listeners[0].connects_as_clients() && !own.has_clients_addresses());
+    for (main, expected) in [
+        (with("source = \"client\""), "needs `clients`"),
+        (with("source = \"server\""), "\"server\" is no source"),
+        (
+            MAIN.replace("overlay = true", "source = \"client\""),
+            "is for listeners of mode \"hop\"",
+        ),
+    ] {
+        let error = load(&main, MEMBERS).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
 fn errors_name_the_file_the_line_and_the_reason() {
     let through = |text: &str| MAIN.replace("[\"fra\", \"sin\"]", text);
     for (main, expected) in [

@@ -32,6 +32,9 @@ pub struct Negotiation {
     pub header: Option<HeaderVersion>,
     /// The overlay by whose routes its sessions go, or whose hops it accepts.
     pub overlay: Option<Overlay>,
+    /// The clients from whose own addresses server legs connect, for hops that leave here; `None` if server legs
+    /// have an address of this machine.
+    pub as_clients: Option<Vec<Network>>,
 }
 
 /// How a client names the server.
@@ -116,6 +119,23 @@ impl Negotiation {
     #[must_use]
     pub fn client_is_peer(&self) -> bool {
         self.proxies.is_none() && self.language != Language::Hop
+    }
+
+    /// Whether the server leg of a session for this client may have the address that it would have.
+    #[must_use]
+    pub fn may_connect_for(&self, client: IpAddr) -> bool {
+        let Some(clients) = &self.as_clients else {
+            return true;
+        };
+        let is_host = !(client.is_loopback() || client.is_multicast() || client.is_unspecified());
+        is_host && clients.iter().any(|network| network.contains(client))
+    }
+
+    /// Whether a server leg to this server may have the address that it would have: a client's address has an IP
+    /// version.
+    #[must_use]
+    pub const fn fits(&self, client: IpAddr, server: SocketAddr) -> bool {
+        self.as_clients.is_none() || client.is_ipv4() == server.is_ipv4()
     }
 
     /// Whether this node may connect to a server for other nodes. Other clients are not restricted

@@ -17,6 +17,7 @@ use crate::destination::Negotiator;
 use crate::kick::{Kicks, Target};
 use crate::limits::Shortage;
 use crate::listener::Language;
+use crate::opening::NewLegSource;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
 use crate::system;
@@ -158,9 +159,13 @@ impl Negotiations {
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
         let class = acceptor.class_of(negotiating.client());
+        let source = match negotiating.connects_as_client() {
+            true => NewLegSource::Client,
+            false => NewLegSource::Own,
+        };
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let connecting = acceptor.connect_new(now, &request, class, limits)?;
+            let connecting = acceptor.connect_new(now, &request, (class, source), limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
             Ok(Arc::new(connecting.socket))
@@ -234,7 +239,9 @@ impl Negotiations {
         let settings = &negotiating.settings;
         addresses.retain(|server| {
             let access = &settings.access;
-            settings.serves(*server) && access.allows(client.ip(), *server, crate::machine::is_own)
+            settings.serves(*server)
+                && settings.fits(client.ip(), *server)
+                && access.allows(client.ip(), *server, crate::machine::is_own)
         });
         let Some(server) = addresses.first().copied() else {
             return Some(negotiating.fail(Failure::NotAllowed, Some(Reason::Destination), now));
@@ -440,7 +447,9 @@ impl Negotiations {
             Reason::Gone => &counters.negotiations_abandoned,
             Reason::Name => &counters.names_not_found,
             Reason::Overload => &counters.refused_overloaded,
-            Reason::Hop(HopRefusal::Stranger) => &counters.refused_by_access,
+            Reason::Hop(HopRefusal::Stranger | HopRefusal::ForeignClient) => {
+                &counters.refused_by_access
+            }
             Reason::Hop(HopRefusal::Forged) => &counters.refused_forged,
             Reason::Hop(HopRefusal::Loop | HopRefusal::TooLong) => &counters.refused_looping,
             Reason::Hop(HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit) => {

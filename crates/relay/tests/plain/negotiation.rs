@@ -32,6 +32,7 @@ fn socks5() -> Bench {
         proxies: None,
         header: None,
         overlay: None,
+        as_clients: None,
     }));
     Bench {
         address: local_address(&listener),
@@ -82,6 +83,7 @@ fn over_a_hop() -> (Bench, Relay) {
         proxies: None,
         header: None,
         overlay: Some(overlay(own)),
+        as_clients: None,
     };
     exit.listener.to = negotiation(Language::Hop, "exit").into();
     let mut ingress = listener(&bench_settings, any, SessionSettings::default());

@@ -160,3 +160,24 @@ fn other_destinations_of_a_gateway_leave_at_the_ingress() {
     let (mut client, mut server) = opened(&sites);
     echoes(&mut client, &mut server);
 }
+
+#[kernel_test]
+fn a_gateway_and_an_exit_keep_the_address_of_the_client() {
+    let sites = sites();
+    route(&sites.server, "10.0.0.0/8", "10.4.0.1", "eth");
+    let keys = "mode = \"hop\"\nsource = \"client\"\nclients = [\"10.1.0.0/24\"]";
+    let text = sites
+        .text(&blocks()[3])
+        .replace("mode = \"hop\"", keys);
+    let _nodes = [
+        Midspan::ready(&sites.sin, &text),
+        sites.fra(),
+        ingress(&sites, ""),
+    ];
+    let mut client = call(&sites, PORT, LIMIT).unwrap();
+    let (mut server, seen) = accept(&sites.listener);
+    assert_eq!(seen, client.local_addr().unwrap());
+    echoes(&mut client, &mut server);
+    let refused = call(&sites, 81, LIMIT).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+}

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use midspan_explicit::hop::{ConnectTime, HopAnswer, HopError, HopFailure, HopRequest};
 use midspan_explicit::{Destination, Failure, Host};
-use midspan_policy::overlay::{HopStep, NextHop, NodeName, ReceivedHop, Route};
+use midspan_policy::overlay::{HopRefusal, HopStep, NextHop, NodeName, ReceivedHop, Route};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -54,17 +54,22 @@ impl NegotiatingClient {
             via: &request.via,
             route: &request.route,
         };
-        let client = request.client;
+        let client = request.client.unwrap_or(self.client_address);
+        let settings = &self.settings;
+        let received = overlay.receive(&received).and_then(|step| match step {
+            HopStep::Leave if !settings.may_connect_for(client.ip()) => {
+                Err(HopRefusal::ForeignClient)
+            }
+            step => Ok(step),
+        });
         self.destination = Some(destination.clone());
-        match overlay.receive(&received) {
+        match received {
             Err(refusal) => {
                 let reply = hop.refuse(refusal);
                 self.refuse(reply, Some(Reason::Hop(refusal)), now)
             }
             Ok(step) => {
-                if let Some(client) = client {
-                    self.client_address = client;
-                }
+                self.client_address = client;
                 // Until now, the place belonged to no client.
                 if self.seat.assign(self.client_address.ip()).is_err() {
                     return self.fail(Failure::Shortage, Some(Reason::Crowded), now);
@@ -139,6 +144,11 @@ impl NegotiatingClient {
         if let Some(node) = &mut self.next_node {
             node.broken = None;
         }
+    }
+
+    /// Whether the connection that begins next has the client's own address.
+    pub fn connects_as_client(&self) -> bool {
+        self.next_node.is_none() && self.settings.as_clients.is_some()
     }
 
     /// How long the handshake with the next node, or with the server, took.

@@ -86,8 +86,8 @@ pub fn connect_as_client(
     connect(socket, request.server, option_errors)
 }
 
-/// Connects to a node of the overlay from an address of this machine, for a transparent listener. `class` is the
-/// service class of the client's SYN.
+/// Connects to a node of the overlay as a server leg of this listener, from one of its addresses of this machine.
+/// `class` is the service class of the client's SYN.
 ///
 /// # Errors
 /// Those of [`connect_as_proxy`].
@@ -97,11 +97,12 @@ pub fn connect_to_node(
     start: &LegStart,
     class: Dscp,
 ) -> rustix::io::Result<Connecting> {
-    connect_as_proxy(node, None, |socket| {
+    let source = listener.source.in_turn(node, 0).next().flatten();
+    connect_as_proxy(node, source, |socket| {
         let mark = listener.marks.of_server_leg(start.initial_window);
         let refused = [
             set_common_options(socket).is_err(),
-            tcp::set_mark(socket, mark.unwrap_or_default()).is_err(),
+            mark.is_some_and(|mark| tcp::set_mark(socket, mark).is_err()),
             listener.set_up_leg(socket, start, class).is_err(),
         ];
         refused.map(u64::from).iter().sum()

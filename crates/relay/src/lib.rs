@@ -43,7 +43,7 @@
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a fault | |
-//! | `overlay` | what is known of the overlay | |
+//! | [`overlay`] | what is known of the overlay; warm connections to its nodes | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
@@ -156,7 +156,7 @@ pub mod negotiation;
 pub mod observation;
 mod opening;
 mod openings;
-mod overlay;
+pub mod overlay;
 mod pipes;
 mod poll;
 pub mod profile;

@@ -1,5 +1,7 @@
 //! The knowledge of this node about its overlay, shared by the threads of a relay.
 
+pub mod warm;
+
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +13,7 @@ use midspan_policy::overlay::{
 };
 use midspan_policy::prefix::site_prefix;
 use midspan_units::Time;
+use warm::WarmPool;
 
 /// The overlay of a relay: its members, and what is known of them. Clones share both.
 #[derive(Debug, Clone)]
@@ -20,6 +23,7 @@ pub struct SharedOverlay(Arc<Inner>);
 struct Inner {
     members: Mutex<Option<Arc<Overlay>>>,
     known: Mutex<KnownOverlay>,
+    warm: WarmPool,
 }
 
 /// What the overlay has to do with a session.
@@ -53,6 +57,7 @@ impl Default for SharedOverlay {
         Self(Arc::new(Inner {
             members: Mutex::new(None),
             known: Mutex::new(KnownOverlay::new(seed)),
+            warm: WarmPool::default(),
         }))
     }
 }
@@ -62,6 +67,13 @@ impl SharedOverlay {
     pub fn set_members(&self, overlay: Option<Overlay>) {
         let members = &self.0.members;
         *members.lock().unwrap_or_else(PoisonError::into_inner) = overlay.map(Arc::new);
+        self.0.warm.end_all();
+    }
+
+    /// Warm connections to the other nodes.
+    #[must_use]
+    pub fn warm(&self) -> &WarmPool {
+        &self.0.warm
     }
 
     /// The members.

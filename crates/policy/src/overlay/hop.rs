@@ -171,6 +171,7 @@ mod tests {
             nodes,
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
+            warm: false,
         }
     }
 

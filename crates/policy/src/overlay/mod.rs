@@ -23,6 +23,7 @@
 //! | [`completion_time`] | the prediction |
 //! | [`Candidate`] | one route to an exit, with its prediction and its obstacle |
 //! | [`PresentRoute`] | the present route to an exit, and when it changes |
+//! | [`Warmth`] | how many connections to a node are kept for the next sessions |
 //!
 //! A node connects only to addresses of its own list of members, or, as an exit, to servers that it
 //! [serves](Node::serves()). What others name in a request are names of nodes, never their addresses.
@@ -50,6 +51,7 @@ mod routes;
 mod row;
 mod settings;
 mod sticky_exits;
+mod warmth;
 
 use std::net::IpAddr;
 
@@ -75,6 +77,7 @@ pub use routes::{
 };
 pub use row::{MOST_ROW_LEGS, Row, RowLeg};
 pub use settings::ChoiceSettings;
+pub use warmth::Warmth;
 
 /// Most nodes of a route. The measurements of Maki and Bhole show that each further proxy gains less
 /// than the one before, and each adds a failure.
@@ -92,6 +95,8 @@ pub struct Overlay {
     pub routes: Vec<OperatorRoute>,
     /// How routes are chosen by measurements.
     pub choice: ChoiceSettings,
+    /// Whether connections to nodes are kept for the next sessions.
+    pub warm: bool,
 }
 
 impl Overlay {

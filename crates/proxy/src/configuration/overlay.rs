@@ -27,6 +27,8 @@ pub(super) struct OverlayTable {
     #[serde(default)]
     measure: Option<bool>,
     #[serde(default)]
+    warm_connections: Option<bool>,
+    #[serde(default)]
     transfer: Option<Spanned<ByteSize>>,
     #[serde(default)]
     explore: Option<Spanned<Probability>>,
@@ -114,6 +116,7 @@ impl OverlayTable {
                 control: share(source, self.control_group.as_ref(), |it| it.control)?,
                 ..ChoiceSettings::default()
             },
+            warm: self.warm_connections.unwrap_or(true),
         };
         if overlay.own_node().is_none() {
             let message = format!("{} has no node \"{}\"", members.name(), overlay.own);

@@ -163,14 +163,14 @@ impl HeldSyns {
         }
     }
 
-    /// Removes and returns a SYN whose deadline has passed.
-    pub fn take_due(&mut self, now: Instant) -> Option<Held> {
+    /// Removes and returns a SYN whose deadline has passed, with its token.
+    pub fn take_due(&mut self, now: Instant) -> Option<(u64, Held)> {
         let (due, token) = *self.deadlines.first()?;
         if due > now {
             return None;
         }
         self.deadlines.pop_first();
-        self.take(token)
+        Some((token, self.take(token)?))
     }
 
     /// Removes and returns the SYNs of all listeners whose marks are not `known`.

@@ -24,6 +24,8 @@ pub(super) struct Routes {
     pub overlay: Arc<Overlay>,
     /// Chooses the route of each connection.
     pub policy: Box<dyn RoutePolicy + Send>,
+    /// The listener, for warm connections.
+    pub listener: Arc<Listener>,
 }
 
 impl GateListener {
@@ -47,6 +49,7 @@ impl GateListener {
             routes: listener.overlay.take().map(|overlay| Routes {
                 policy: overlay.route_policy(),
                 overlay: Arc::from(overlay),
+                listener: Arc::new(listener.clone()),
             }),
             listener,
         }

@@ -16,7 +16,7 @@ use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_policy::memory_share::EACH_SESSION;
-use midspan_policy::overlay::{NextHop, Route};
+use midspan_policy::overlay::{NextHop, NodeName, Route};
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -78,6 +78,8 @@ pub struct NegotiatingClient {
     pub chosen_address: Option<SocketAddr>,
     /// Routes that have failed for this request.
     pub tried: Vec<Route>,
+    /// The node to which a warm connection was dead. From then on, new ones are used.
+    pub dead_warm: Option<NodeName>,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,
     connect_time: TimeSpan,
@@ -246,6 +248,7 @@ impl NegotiatingClient {
             leaves_here: false,
             chosen_address: None,
             tried: Vec::new(),
+            dead_warm: None,
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
@@ -409,7 +412,7 @@ impl NegotiatingClient {
                 let tried = attempts.tried().unwrap_or_else(|| self.wanted());
                 self.fail_to_connect(tried, Errno::TIMEDOUT, now)
             }
-            Stage::Hopping(_) => self.fail_hop(HopError::HttpResponseTimeout, Errno::TIMEDOUT, now),
+            Stage::Hopping(_) => return self.expire_hop(now),
             // From here on, the session's time limits apply.
             Stage::Connected(..) => return None,
             Stage::Refusing { reason, .. } if self.to_client.is_empty() => {

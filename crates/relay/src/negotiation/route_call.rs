@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::attempts::failure;
 use super::hop_call::{HopCall, HopState};
+use crate::overlay::warm::WarmLeg;
 use crate::overlay::{OverlayPart, SharedOverlay};
 use crate::register::SharedSocket;
 use crate::system;
@@ -29,9 +30,21 @@ pub struct RouteCall {
     /// The connection to the first node.
     socket: SharedSocket,
     begin: Time,
-    /// How long the handshake with the first node took.
+    /// How long the handshake with the first node took; zero if there was none.
     connect_time: TimeSpan,
     stage: Stage,
+    warm: Warm,
+}
+
+/// What is known of the connection to the first node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Warm {
+    /// It is new.
+    No,
+    /// It is warm, and may be dead.
+    Unproven,
+    /// It was warm, and the node's kernel has acknowledged the request.
+    Proven,
 }
 
 #[derive(Debug)]
@@ -51,6 +64,8 @@ pub enum RouteState {
     Connected(HopAnswer),
     /// There is no session by this route.
     Failed(HopFailure),
+    /// The warm connection to the first node was dead: the route has to be called over a new one.
+    Dead,
 }
 
 impl RouteCall {
@@ -64,10 +79,7 @@ impl RouteCall {
         socket: OwnedFd,
         now: Time,
     ) -> Option<Self> {
-        let Request { client, server } = request;
-        let destination = Destination::new(server.ip().into(), server.port()).ok()?;
-        let via = vec![overlay.own.clone()];
-        let hop = HopRequest::to_next(destination, client, &next, via);
+        let hop = request_of(overlay, &next, request)?;
         Some(Self {
             own: overlay.own.clone(),
             route,
@@ -76,7 +88,33 @@ impl RouteCall {
             socket: Arc::new(socket),
             begin: now,
             connect_time: TimeSpan::ZERO,
-            stage: Stage::Connecting(hop.write()),
+            stage: Stage::Connecting(hop),
+            warm: Warm::No,
+        })
+    }
+
+    /// The same over a warm connection to the first node.
+    #[must_use]
+    pub fn over_warm(
+        overlay: &Overlay,
+        (route, next): (Route, NextHop),
+        request: Request,
+        leg: WarmLeg,
+        now: Time,
+    ) -> Option<Self> {
+        let hop = request_of(overlay, &next, request)?;
+        let socket: SharedSocket = Arc::new(leg.socket);
+        let call = HopCall::new(next.address, Arc::clone(&socket), hop);
+        Some(Self {
+            own: overlay.own.clone(),
+            route,
+            next,
+            request,
+            socket,
+            begin: now,
+            connect_time: TimeSpan::ZERO,
+            stage: Stage::Hopping(Box::new(call)),
+            warm: Warm::Unproven,
         })
     }
 
@@ -98,10 +136,25 @@ impl RouteCall {
         &self.next
     }
 
-    /// Whether the first node has not answered the SYN.
+    /// Whether the first node has not answered the SYN, or is called over a warm connection that may be dead.
     #[must_use]
     pub const fn is_connecting(&self) -> bool {
-        matches!(self.stage, Stage::Connecting(_))
+        matches!(self.stage, Stage::Connecting(_)) || matches!(self.warm, Warm::Unproven)
+    }
+
+    /// Whether the first node is called over a warm connection.
+    #[must_use]
+    pub const fn is_warm(&self) -> bool {
+        !matches!(self.warm, Warm::No)
+    }
+
+    /// Whether the kernel of the first node has the request, so that the warm connection is not dead.
+    pub fn prove(&mut self) -> bool {
+        let is_alive = matches!(&self.stage, Stage::Hopping(hop) if hop.is_acknowledged());
+        if is_alive && self.is_warm() {
+            self.warm = Warm::Proven;
+        }
+        is_alive
     }
 
     /// Goes on as far as possible.
@@ -126,6 +179,8 @@ impl RouteCall {
         };
         match hop.advance() {
             HopState::Waiting => RouteState::Waiting,
+            // The node may have closed a warm connection at the same moment.
+            HopState::Failed(HopError::ConnectionTerminated) if self.is_warm() => RouteState::Dead,
             HopState::Failed(error) => self.failed(error),
             HopState::Answered(answer) => {
                 let answer = answer.of_node(&self.next);
@@ -196,6 +251,14 @@ impl RouteCall {
     }
 }
 
+/// The bytes of the request of the first hop; `None` if the server has no port.
+fn request_of(overlay: &Overlay, next: &NextHop, request: Request) -> Option<Vec<u8>> {
+    let Request { client, server } = request;
+    let destination = Destination::new(server.ip().into(), server.port()).ok()?;
+    let via = vec![overlay.own.clone()];
+    Some(HopRequest::to_next(destination, client, next, via).write())
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -211,6 +274,7 @@ mod tests {
             nodes: Vec::new(),
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
+            warm: false,
         };
         let route = Route::new(vec!["fra".parse().unwrap(), "sin".parse().unwrap()]).unwrap();
         let next = NextHop {

@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 
 use midspan_explicit::hop::HopFailure;
 use midspan_explicit::{Failure, Host, HostName};
-use midspan_policy::Request;
 use midspan_policy::overlay::{Left, NextHop, Overlay, Route, RouteDecision, Wanted, WantedHost};
 use midspan_policy::prefix::site_prefix;
+use midspan_policy::{LegStart, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
 use super::negotiating_client::CallLimits;
 use super::{Asked, Negotiations, Neighbours, Reason, Step};
 use crate::listener::Language;
+use crate::overlay::warm::WarmLeg;
 use crate::overlay::{OverlayPart, log_broken_route};
 use crate::table::Key;
 
@@ -241,11 +242,44 @@ impl Negotiations {
                     }
                 };
                 let limits = CallLimits { answer, connect };
+                let warm = self.take_warm(key, &next, around);
+                let negotiating = self.negotiating_clients.get_mut(key)?;
                 negotiating.pass_to(next, limits, around.now);
+                if let Some(leg) = warm {
+                    negotiating.use_warm(leg, connect.unwrap_or(TRANSIT_LIMIT), around.now);
+                }
                 None
             }
             Err(step) => step,
         }
+    }
+
+    /// A warm connection to the next node, if there is one.
+    fn take_warm(
+        &mut self,
+        key: Key,
+        next: &NextHop,
+        around: &Neighbours<'_>,
+    ) -> Option<WarmLeg> {
+        let negotiating = self.negotiating_clients.get_mut(key)?;
+        let overlay = negotiating.settings.overlay.as_ref();
+        overlay.filter(|overlay| overlay.warm)?;
+        let acceptor = around.acceptors.get(negotiating.listener)?;
+        let (pool, listener) = (acceptor.overlay.warm(), &acceptor.listener);
+        if let Some(dead) = &negotiating.dead_warm {
+            if *dead == next.node {
+                pool.end(&listener.name, dead);
+            }
+            return None;
+        }
+        let leg = pool.take(around.now, listener, next)?;
+        // Its class was that of no client.
+        let class = acceptor.class_of(negotiating.client());
+        if listener.set_up_leg(&leg.socket, &LegStart::default(), class).is_err() {
+            self.counters.option_errors.add(1);
+        }
+        self.poll.add_negotiation(&leg.socket, key).ok()?;
+        Some(leg)
     }
 
     /// The policy's answer to a connection to this server or node: the time limit, or the step that

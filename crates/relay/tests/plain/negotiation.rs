@@ -74,6 +74,7 @@ fn over_a_hop() -> (Bench, Relay) {
             by: RouteBy::Nodes(vec!["exit".parse().unwrap()]),
         }],
         choice: ChoiceSettings::default(),
+        warm: false,
     };
     let negotiation = |language, own| Negotiation {
         language,

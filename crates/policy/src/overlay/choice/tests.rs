@@ -67,6 +67,7 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
             control: none,
             ..ChoiceSettings::default()
         },
+        warm: false,
     }
 }
 

@@ -225,7 +225,7 @@ impl Worker {
         loop {
             let due = self.shared.held().take_due(self.now);
             match due {
-                Some(held) => self.time_out(held),
+                Some((token, held)) => self.time_out(token, held),
                 None => break,
             }
         }

@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use midspan_explicit::Failure;
 use midspan_explicit::hop::{HopAnswer, HopFailure};
-use midspan_policy::Request;
 use midspan_policy::overlay::{NextHop, Route, RouteDecision, Wanted, WantedHost};
 use midspan_policy::prefix::site_prefix;
+use midspan_policy::{LegStart, Request};
 use midspan_relay::negotiation::{RouteCall, RouteState};
 use midspan_relay::{Arrival, OverlayPart, Shortage, connect_to_node, log_broken_route};
 use midspan_units::Dscp;
@@ -110,7 +110,7 @@ impl Worker {
         let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
         let way = Way::Through(route, next);
         let mark = self.listeners.get(listener).map(|known| known.mark);
-        match self.begin_route((request, class), listener, way, Vec::new()) {
+        match self.begin_route((request, class), listener, way, (Vec::new(), true)) {
             Begun::Call(route) => self.hold(Held {
                 packet,
                 listener: mark.unwrap_or_default(),
@@ -147,25 +147,28 @@ impl Worker {
             RouteState::Waiting => self.keep(token, held),
             RouteState::Connected(answer) => self.release_by_route(held, &answer),
             RouteState::Failed(failure) => self.fail_route(held, &failure),
+            RouteState::Dead => self.call_again(held),
         }
     }
 
     /// The time of a held SYN has passed.
-    pub(super) fn time_out(&mut self, held: Held) {
-        let Call::Route(route) = &held.call else {
+    pub(super) fn time_out(&mut self, token: u64, mut held: Held) {
+        let is_last = held.deadline.is_some_and(|deadline| deadline <= self.now);
+        let Call::Route(route) = &mut held.call else {
             return self.give_up(held);
         };
-        let is_last = held.deadline.is_some_and(|deadline| deadline <= self.now);
         let failure = route.call.timed_out();
-        match is_last {
-            // Until now, another route might have been tried.
-            false => self.fail_route(held, &failure),
-            true => {
+        match (is_last, route.call.is_warm()) {
+            (true, _) => {
                 if route.call.is_connecting() {
                     self.note_broken(held.listener, route, &failure);
                 }
                 self.give_up(held);
             }
+            // Until now, a new connection or another route might have been tried.
+            (false, true) if route.call.prove() => self.keep(token, held),
+            (false, true) => self.call_again(held),
+            (false, false) => self.fail_route(held, &failure),
         }
     }
 
@@ -187,14 +190,41 @@ impl Worker {
         self.note_broken(held.listener, route, failure);
         let mut tried = std::mem::take(&mut route.tried);
         tried.push(route.call.route().clone());
+        let way = match self.listener_of(held.listener) {
+            Some(listener) => self.way(request, listener, &tried),
+            None => Way::Nowhere,
+        };
+        self.call_way(held, way, (tried, true));
+    }
+
+    /// The warm connection to the first node was dead: the same route is called over a new one.
+    fn call_again(&mut self, mut held: Held) {
+        let Call::Route(route) = &mut held.call else {
+            return self.give_up(held);
+        };
+        let (route, next, tried) = (
+            route.call.route().clone(),
+            route.call.next().clone(),
+            std::mem::take(&mut route.tried),
+        );
+        let known = self.listener_of(held.listener);
+        if let Some(known) = known.and_then(|known| self.listeners.get(known)) {
+            let pool = self.shared.overlay.warm();
+            pool.end(&known.listener.name, &next.node);
+        }
+        self.call_way(held, Way::Through(route, next), (tried, false));
+    }
+
+    /// Calls this way instead of the route that was called before.
+    fn call_way(&mut self, mut held: Held, way: Way, tried: (Vec<Route>, bool)) {
+        let request = held.arrival.request;
         let Some(listener) = self.listener_of(held.listener) else {
             return self.leave(held.packet.id, request);
         };
-        let way = self.way(request, listener, &tried);
         let class = Dscp::of_packet(&held.packet.bytes).unwrap_or_default();
         match self.begin_route((request, class), listener, way, tried) {
             Begun::Call(route) => {
-                // The socket of the failed call is closed, so that nothing watches it.
+                // The socket of the former call is closed, so that nothing watches it.
                 held.call = Call::Route(route);
                 (held.thread, held.sockets) = (self.thread, None);
                 self.hold(held);
@@ -207,13 +237,13 @@ impl Worker {
         }
     }
 
-    /// Begins to call this way; after routes that cannot be called, other ones.
+    /// Begins to call this way, if `is_warm` over a warm connection; after routes that cannot be called, other ones.
     fn begin_route(
         &mut self,
         (request, class): (Request, Dscp),
         listener: usize,
         mut way: Way,
-        mut tried: Vec<Route>,
+        (mut tried, is_warm): (Vec<Route>, bool),
     ) -> Begun {
         loop {
             let (route, next) = match way {
@@ -234,24 +264,41 @@ impl Worker {
                 return Begun::Nowhere;
             };
             let (overlay, now) = (&routes.overlay, self.relay_time());
-            let limit = overlay.has_choice().then(|| {
-                let known = self.shared.overlay.known();
-                known.connect_limit(now, &next.node)
-            });
+            let limit = self.shared.overlay.known().connect_limit(now, &next.node);
+            let limit = self.now.checked_add(limit.into());
+            let pool = self.shared.overlay.warm();
+            if is_warm
+                && overlay.warm
+                && let Some(leg) = pool.take(now, &routes.listener, &next)
+            {
+                // Its class was that of no client. A leg continues without an option.
+                let settings = &known.listener;
+                let _ = settings.set_up_leg(&leg.socket, &LegStart::default(), class);
+                let to = (route, next);
+                return match RouteCall::over_warm(overlay, to, request, leg, now) {
+                    Some(call) => Begun::Call(Box::new(HeldRoute {
+                        call,
+                        connect_by: limit,
+                        flight: start.first_flight,
+                        tried,
+                    })),
+                    None => Begun::Nowhere,
+                };
+            }
             match connect_to_node(next.address, &known.listener, &start, class) {
                 Ok(connecting) => {
                     let to = (route, next);
                     let call = RouteCall::new(overlay, to, request, connecting.socket, now);
-                    let Some(call) = call else {
-                        return Begun::Nowhere;
+                    return match call {
+                        Some(call) => Begun::Call(Box::new(HeldRoute {
+                            call,
+                            // The operator's route is the only one.
+                            connect_by: limit.filter(|_| overlay.has_choice()),
+                            flight: start.first_flight,
+                            tried,
+                        })),
+                        None => Begun::Nowhere,
                     };
-                    let limit = limit.map(Duration::from);
-                    return Begun::Call(Box::new(HeldRoute {
-                        call,
-                        connect_by: limit.and_then(|limit| self.now.checked_add(limit)),
-                        flight: start.first_flight,
-                        tried,
-                    }));
                 }
                 Err(error) => {
                     let failure = RouteCall::unconnected(overlay, error);

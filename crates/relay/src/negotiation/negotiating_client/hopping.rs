@@ -1,6 +1,7 @@
 //! The hops of an overlay: one that a node has sent, and the one to the next node.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use midspan_explicit::hop::{ConnectTime, HopAnswer, HopError, HopFailure, HopRequest};
 use midspan_explicit::{Destination, Failure, Host};
@@ -12,6 +13,7 @@ use super::super::Reason;
 use super::super::attempts::failure;
 use super::super::hop_call::{HopCall, HopState};
 use super::{NegotiatingClient, Speaker, Stage, Step};
+use crate::overlay::warm::WarmLeg;
 use crate::register::SharedSocket;
 
 /// How long a node that requests rows may pause: three times the longest interval of exchanges.
@@ -29,6 +31,8 @@ pub(super) struct NextNode {
     broken: Option<HopFailure>,
     /// How long the nodes after this one needed to connect.
     times: Vec<ConnectTime>,
+    /// The node is called over a warm connection.
+    is_warm: bool,
 }
 
 /// The time limits of a call to the next node.
@@ -109,10 +113,51 @@ impl NegotiatingClient {
             answer_by: self.deadline,
             broken: None,
             times: Vec::new(),
+            is_warm: false,
         }));
         if let Some(connect) = limits.connect {
             self.deadline = self.deadline.min(now + connect);
         }
+    }
+
+    /// Uses this warm connection for the call to the next node that has just begun. Within `proof`, the node's
+    /// kernel has to acknowledge the request.
+    pub fn use_warm(&mut self, leg: WarmLeg, proof: TimeSpan, now: Time) {
+        let Some(node) = &mut self.next_node else {
+            return;
+        };
+        node.is_warm = true;
+        self.connect_time = leg.round_trip;
+        let socket: SharedSocket = Arc::new(leg.socket);
+        if let Some(registration) = &self.registration {
+            registration.add_server(&socket);
+        }
+        let call = HopCall::new(node.next.address, socket, node.request.clone());
+        self.deadline = node.answer_by.min(now + proof);
+        self.stage = Stage::Hopping(Box::new(call));
+    }
+
+    /// The warm connection to the next node is dead: the node is called again, over a new one.
+    fn call_again(&mut self, now: Time) -> Option<Step> {
+        let node = self.next_node.take_if(|node| node.is_warm)?;
+        self.dead_warm = Some(node.next.node.clone());
+        self.begin_resolving(now);
+        Some(Step::Pass(node.next))
+    }
+
+    /// The time of a hop has passed; `None` if there is more.
+    pub(super) fn expire_hop(&mut self, now: Time) -> Option<Step> {
+        if let (Some(node), Stage::Hopping(call)) = (&self.next_node, &self.stage)
+            && node.is_warm
+            && now < node.answer_by
+        {
+            if !call.is_acknowledged() {
+                return self.call_again(now);
+            }
+            self.deadline = node.answer_by;
+            return None;
+        }
+        Some(self.fail_hop(HopError::HttpResponseTimeout, Errno::TIMEDOUT, now))
     }
 
     /// Answers a node that has requested a row. If the connection `stays`, the node may send another request
@@ -151,9 +196,13 @@ impl NegotiatingClient {
         self.next_node.is_none() && self.settings.as_clients.is_some()
     }
 
-    /// How long the handshake with the next node, or with the server, took.
-    pub const fn connect_time(&self) -> TimeSpan {
-        self.connect_time
+    /// How long the handshake with the next node, or with the server, took; zero if there was none.
+    pub fn connect_time(&self) -> TimeSpan {
+        let node = self.next_node.as_deref();
+        match node.is_some_and(|node| node.is_warm) {
+            true => TimeSpan::ZERO,
+            false => self.connect_time,
+        }
     }
 
     /// How long the nodes of the route needed to connect, as they have reported it.
@@ -242,7 +291,14 @@ impl NegotiatingClient {
         match call.advance() {
             HopState::Waiting => self.watch_client(),
             HopState::Answered(answer) => self.handle_answer(answer, now),
-            HopState::Failed(error) => self.fail_hop(error, Errno::HOSTUNREACH, now),
+            HopState::Failed(error) => {
+                // The node may have closed a warm connection at the same moment.
+                let again = match error {
+                    HopError::ConnectionTerminated => self.call_again(now),
+                    _ => None,
+                };
+                again.unwrap_or_else(|| self.fail_hop(error, Errno::HOSTUNREACH, now))
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! The knowledge of this node about its overlay, shared by the threads of a relay.
 
+pub mod counts;
 pub mod warm;
 
 use std::hash::{BuildHasher, RandomState};
@@ -13,6 +14,8 @@ use midspan_policy::overlay::{
 };
 use midspan_policy::prefix::site_prefix;
 use midspan_units::Time;
+
+use counts::OverlayCounts;
 use warm::WarmPool;
 
 /// The overlay of a relay: its members, and what is known of them. Clones share both.
@@ -24,6 +27,7 @@ struct Inner {
     members: Mutex<Option<Arc<Overlay>>>,
     known: Mutex<KnownOverlay>,
     warm: WarmPool,
+    counts: Mutex<OverlayCounts>,
 }
 
 /// What the overlay has to do with a session.
@@ -31,21 +35,25 @@ struct Inner {
 pub struct OverlayPart {
     /// The nodes at the other ends of the client leg and of the server leg, if these are hops.
     pub nodes: [Option<NodeName>; 2],
+    /// The nodes after this one; `None` if the session leaves the overlay here.
+    pub route: Option<Route>,
     /// The network of servers, and where the session leaves the overlay, at the ingress.
     pub left: Option<(IpNet, Left)>,
 }
 
 impl OverlayPart {
-    /// The part of a session to this server that enters here: its next node, or none if it leaves here.
+    /// The part of a session to this server that enters here and goes by this route, or leaves here.
     #[must_use]
-    pub fn of_ingress(server: IpAddr, next: Option<NodeName>) -> Self {
-        let left = match next {
+    pub fn of_ingress(server: IpAddr, route: Option<Route>) -> Self {
+        let left = match route {
             Some(_) => Left::Overlay,
             None => Left::Here,
         };
+        let next = route.as_ref().and_then(|route| route.nodes().first());
         Self {
-            nodes: [None, next],
+            nodes: [None, next.cloned()],
             left: Some((site_prefix(server), left)),
+            route,
         }
     }
 }
@@ -58,6 +66,7 @@ impl Default for SharedOverlay {
             members: Mutex::new(None),
             known: Mutex::new(KnownOverlay::new(seed)),
             warm: WarmPool::default(),
+            counts: Mutex::default(),
         }))
     }
 }
@@ -89,8 +98,15 @@ impl SharedOverlay {
         self.0.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The counts. Other threads wait while the caller has them.
+    pub fn counts(&self) -> MutexGuard<'_, OverlayCounts> {
+        let counts = self.0.counts.lock();
+        counts.unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// A call by this route has failed, and the server is not the reason.
     pub fn note_failed(&self, now: Time, own: &NodeName, route: &Route, failure: &HopFailure) {
+        self.counts().note_failed(route, failure);
         let failure = CallFailure {
             is_busy: failure.error == HopError::ConnectionLimitReached,
             node: failure.node.clone(),

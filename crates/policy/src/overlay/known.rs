@@ -269,8 +269,7 @@ impl KnownOverlay {
     /// is lost, which is sent again after 1 s.
     #[must_use]
     pub fn connect_limit(&self, now: Time, node: &NodeName) -> TimeSpan {
-        let leg = self.peers.get(node).map(|peer| &peer.leg);
-        let smoothed = leg.and_then(|leg| leg.round_trip.smoothed(now));
+        let smoothed = self.round_trip_to(now, node);
         let round_trips = smoothed.unwrap_or(TimeSpan::ZERO) * CONNECT_ROUND_TRIPS;
         LEAST_CONNECT.max(round_trips)
     }
@@ -288,6 +287,12 @@ impl KnownOverlay {
     #[must_use]
     pub fn leg_to(&self, node: &NodeName) -> Option<&LegEstimate> {
         self.peers.get(node).map(|peer| &peer.leg)
+    }
+
+    /// The smoothed round trip of the leg to a node, as this node has measured it.
+    #[must_use]
+    pub fn round_trip_to(&self, now: Time, node: &NodeName) -> Option<TimeSpan> {
+        self.peers.get(node)?.leg.round_trip.smoothed(now)
     }
 
     /// When a node has last answered.

@@ -20,6 +20,7 @@ use crate::fragmenting::Fragments;
 
 use crate::gate::GateStatistics;
 use crate::health::{Condition, Known, OwnUse};
+use crate::overlay::OverlayReport;
 
 /// All numbers at one moment.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub refused_system_calls: u64,
     /// What splitting gains.
     pub gains: GainTotals,
+    /// The other nodes of the overlay, and the sessions by route.
+    pub overlay: OverlayReport,
     /// Late threads, and the state that the helper has sent.
     pub(crate) known: Known,
     /// Lines that the relay could not log.
@@ -112,6 +115,7 @@ macro_rules! unit {
 }
 
 mod interception;
+mod overlay;
 mod process;
 
 /// All metrics.
@@ -119,6 +123,7 @@ fn metrics() -> impl Iterator<Item = &'static Metric> {
     let lists = [
         OF_MIDSPAN,
         interception::OF_INTERCEPTION,
+        overlay::OF_OVERLAY,
         process::OF_PROCESSES,
     ];
     lists.into_iter().flatten()

@@ -75,6 +75,42 @@ impl Exchange {
         }
     }
 
+    /// One exchange over this socket, which is connected, or connecting.
+    pub fn over(
+        node: NodeName,
+        address: SocketAddr,
+        (socket, is_connected): (OwnedFd, bool),
+        now: Instant,
+    ) -> Self {
+        let state = match is_connected {
+            true => State::Idle,
+            false => State::Connecting,
+        };
+        Self {
+            connection: Some(Connection {
+                socket,
+                state,
+                since: now,
+                reader: RowReader::default(),
+            }),
+            ..Self::new(node, address, now)
+        }
+    }
+
+    /// The socket, after an exchange.
+    pub fn into_socket(self) -> Option<OwnedFd> {
+        let open = self.connection?;
+        (open.state == State::Idle).then_some(open.socket)
+    }
+
+    /// Does what is due for the only exchange over this connection.
+    pub fn advance_once(&mut self, now: Instant) -> Happened {
+        match self.connection {
+            Some(_) => self.advance(now, PATIENCE),
+            None => Happened::Failed("it has closed the connection".to_owned()),
+        }
+    }
+
     /// When this exchange needs attention without an event.
     pub fn next(&self) -> Instant {
         match &self.connection {
@@ -218,7 +254,7 @@ fn begin(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use midspan_explicit::hop::row_answer;
 
@@ -288,6 +324,37 @@ mod tests {
             assert_eq!(exchange.next(), now + SECOND * pause);
             now = exchange.next();
         }
+    }
+
+    #[test]
+    fn one_exchange_over_a_socket_gives_it_back() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let node: NodeName = "fra".parse().unwrap();
+        let (answer, length) = (row_answer(&Row::default()), row_request(&node).len());
+        let serving = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            for _ in 0..2 {
+                socket.read_exact(&mut vec![0; length]).unwrap();
+                socket.write_all(&answer).unwrap();
+            }
+            socket
+        });
+        let now = Instant::now();
+        // First it is connecting; the second time, it is connected.
+        let mut next = (begin(address).unwrap(), false);
+        for _ in 0..2 {
+            let mut exchange = Exchange::over(node.clone(), address, next, now);
+            let happened = until(&mut exchange, now);
+            assert_eq!(
+                happened,
+                Happened::Answered(Duration::ZERO, Row::default())
+            );
+            next = (exchange.into_socket().unwrap(), true);
+        }
+        let served = serving.join().unwrap();
+        let peer = TcpStream::from(next.0).peer_addr().unwrap();
+        assert_eq!(peer, served.local_addr().unwrap());
     }
 
     #[test]

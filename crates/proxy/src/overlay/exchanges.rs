@@ -1,4 +1,5 @@
-//! A thread of the relay process that requests the rows of the other nodes of the overlay.
+//! A thread of the relay process that requests the rows of the other nodes of the overlay, and keeps warm connections
+//! to those that sessions use.
 //!
 //! The nodes' answers show which of them can be reached, and how long that takes, on the path that
 //! sessions use too. No other thread waits for this one.
@@ -11,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use midspan_policy::overlay::{Health, NodeKind, NodeName, Overlay};
 use midspan_relay::observation::Observer;
-use midspan_relay::{Clock, SharedOverlay};
-use rustix::event::{PollFd, Timespec, poll};
+use midspan_relay::{Clock, Limits, SharedOverlay};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{debug, info};
 
 use super::exchange::{Exchange, Happened};
+use super::warming::Warming;
 
 /// How soon changed members and a changed interval are noticed, and how often the own load is read.
 const TICK: Duration = Duration::from_millis(500);
@@ -27,6 +29,7 @@ struct Exchanges {
     observer: Observer,
     members: Option<Arc<Overlay>>,
     exchanges: Vec<Exchange>,
+    warming: Warming,
     /// The health of each node in the log.
     logged: BTreeMap<NodeName, Health>,
     load_read: Instant,
@@ -36,8 +39,14 @@ struct Exchanges {
 ///
 /// # Errors
 /// Those of starting a thread.
-pub(crate) fn start(overlay: SharedOverlay, clock: Clock, observer: Observer) -> io::Result<()> {
+pub(crate) fn start(
+    overlay: SharedOverlay,
+    limits: Arc<Limits>,
+    clock: Clock,
+    observer: Observer,
+) -> io::Result<()> {
     let mut exchanges = Exchanges {
+        warming: Warming::new(overlay.clone(), limits, clock),
         overlay,
         clock,
         observer,
@@ -60,13 +69,18 @@ impl Exchanges {
     fn turn(&mut self) {
         let now = Instant::now();
         self.follow_members(now);
-        let next = self.exchanges.iter().map(Exchange::next).min();
+        self.warming.advance(now);
+        let all = || self.exchanges.iter().chain(self.warming.exchanges());
+        let next = all().map(Exchange::next).min();
         let wait = next.map_or(TICK, |next| next.saturating_duration_since(now).min(TICK));
-        let awaited = self.exchanges.iter().enumerate();
+        let awaited = all().enumerate();
         let awaited = awaited.filter_map(|(place, exchange)| Some((place, exchange.awaited()?)));
         let (places, mut watched): (Vec<usize>, Vec<PollFd<'_>>) = awaited
             .map(|(place, (socket, flags))| (place, PollFd::from_borrowed_fd(socket, flags)))
             .unzip();
+        // Behind the last place.
+        let wake_up = self.overlay.warm().wake_up();
+        watched.extend(wake_up.map(|wake_up| PollFd::from_borrowed_fd(wake_up, PollFlags::IN)));
         let timeout = Timespec {
             tv_sec: i64::try_from(wait.as_secs()).unwrap_or(1),
             tv_nsec: wait.subsec_nanos().into(),
@@ -78,15 +92,17 @@ impl Exchanges {
         let is_ready = |watched: &PollFd<'_>| !watched.revents().is_empty();
         let ready: Vec<bool> = watched.iter().map(is_ready).collect();
         drop(watched);
+        self.overlay.warm().note_awake();
         let now = Instant::now();
-        for place in places
-            .into_iter()
-            .zip(ready)
-            .filter_map(|(place, is)| is.then_some(place))
-        {
+        let ready = places.into_iter().zip(ready);
+        let ready = ready.filter_map(|(place, is_ready)| is_ready.then_some(place));
+        // The last one first: handling one may change the places after it.
+        for place in ready.collect::<Vec<_>>().into_iter().rev() {
             if let Some(exchange) = self.exchanges.get_mut(place) {
                 let happened = exchange.handle_event(now);
                 self.note(place, happened);
+            } else if let Some(place) = place.checked_sub(self.exchanges.len()) {
+                self.warming.handle_event(place, now);
             }
         }
         for place in 0..self.exchanges.len() {

@@ -234,7 +234,7 @@ impl RouteCall {
         let server = self.request.server.ip();
         let to = (&self.route, Some(site_prefix(server)));
         (overlay.known()).note_opened(now, &self.own, to, self.connect_time, &times);
-        let part = OverlayPart::of_ingress(server, Some(self.next.node));
+        let part = OverlayPart::of_ingress(server, Some(self.route));
         Some((Arc::into_inner(self.socket)?, part))
     }
 

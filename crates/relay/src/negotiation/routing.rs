@@ -205,7 +205,7 @@ impl Negotiations {
             (None, None) => {}
         }
         drop(known);
-        let left = match route {
+        let left = match &route {
             Some(_) => Left::Overlay,
             None => Left::Here,
         };
@@ -213,8 +213,9 @@ impl Negotiations {
         Some(OverlayPart {
             nodes: [
                 negotiating.node_before(),
-                route.and_then(|route| route.nodes().first().cloned()),
+                route.as_ref().and_then(|route| route.nodes().first().cloned()),
             ],
+            route,
             left: site.filter(|_| is_ingress).map(|site| (site, left)),
         })
     }

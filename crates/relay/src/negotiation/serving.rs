@@ -18,6 +18,7 @@ use crate::kick::{Kicks, Target};
 use crate::limits::Shortage;
 use crate::listener::Language;
 use crate::opening::NewLegSource;
+use crate::overlay::counts::RefusedHop;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
 use crate::system;
@@ -352,6 +353,7 @@ impl Negotiations {
         if let Some(reason) = reason {
             if let Some(negotiating) = &negotiating {
                 self.log_refused_hop(negotiating, reason, acceptors);
+                count_refused_hop(negotiating, reason, acceptors);
                 self.log_refusal(
                     negotiating.listener,
                     negotiating.client_address(),
@@ -461,5 +463,21 @@ impl Negotiations {
             }
         };
         counter.add(1);
+    }
+}
+
+/// Counts a hop that this node does not carry, if one node has sent it.
+fn count_refused_hop(negotiating: &NegotiatingClient, reason: Reason, acceptors: &Acceptors) {
+    let reason = match reason {
+        Reason::Hop(refusal) => RefusedHop::from(refusal),
+        Reason::Destination => RefusedHop::Access,
+        Reason::Malformed => RefusedHop::Malformed,
+        _ => return,
+    };
+    let is_hop = negotiating.settings.language == Language::Hop;
+    let overlay = negotiating.settings.overlay.as_ref().filter(|_| is_hop);
+    let sender = overlay.and_then(|overlay| overlay.only_sender(negotiating.peer().ip()));
+    if let (Some(sender), Some(acceptor)) = (sender, acceptors.get(negotiating.listener)) {
+        acceptor.overlay.counts().note_refused(&sender.name, reason);
     }
 }

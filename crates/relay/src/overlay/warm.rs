@@ -196,7 +196,7 @@ impl WarmPool {
         }
     }
 
-    /// What there is to do now. `round_trip` is that of a node, as far as it is known.
+    /// What there is to do now. `round_trip` is that of a node, as far as it is known; it may not use the pool.
     pub fn work(
         &self,
         now: Time,

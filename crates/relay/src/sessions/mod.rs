@@ -169,7 +169,8 @@ impl Sessions {
         };
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let sockets = [legs.client, legs.server].map(Arc::new);
-        self.keep_way(record.id, arrival.name, arrival.overlay.map(|part| *part));
+        let way = (arrival.name, arrival.overlay.map(|part| *part));
+        self.keep_way(record.id, way, acceptors, listener);
         let mut session = Session::new(sockets, number, record, arrival.seat, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
@@ -191,19 +192,27 @@ impl Sessions {
         acceptors: &mut Acceptors,
         now: Time,
     ) {
-        self.keep_way(session.record.id, name, part);
+        let listener = usize::from(session.listener);
+        self.keep_way(session.record.id, (name, part), acceptors, listener);
         self.measuring.begin(&mut session);
         self.measuring.begin_bounding(&mut session, acceptors, now);
         self.take_in(session, acceptors);
     }
 
     /// Keeps what belongs to the session that is taken in next, which has this number.
-    fn keep_way(&mut self, id: u64, name: Option<Box<str>>, part: Option<OverlayPart>) {
+    fn keep_way(
+        &mut self,
+        id: u64,
+        (name, part): (Option<Box<str>>, Option<OverlayPart>),
+        acceptors: &Acceptors,
+        listener: usize,
+    ) {
         if let Some(name) = name {
             self.destinations.insert(id, name);
         }
-        if let Some(part) = part {
-            self.overlaid.begin(id, self.table.next_key(), part);
+        if let (Some(part), Some(acceptor)) = (part, acceptors.get(listener)) {
+            let (key, listener) = (self.table.next_key(), &acceptor.listener.name);
+            self.overlaid.begin(id, key, part, listener);
         }
     }
 

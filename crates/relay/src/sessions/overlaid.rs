@@ -41,8 +41,9 @@ impl OverlaidSessions {
         }
     }
 
-    /// A session begins.
-    pub fn begin(&mut self, id: u64, key: Key, part: OverlayPart) {
+    /// A session of this listener begins.
+    pub fn begin(&mut self, id: u64, key: Key, part: OverlayPart, listener: &str) {
+        self.overlay.counts().note_session(listener, &part);
         let overlaid = Overlaid {
             key,
             part,

@@ -70,7 +70,10 @@ impl Triangle {
     fn start(&self, place: usize, at: &NetworkNamespace, text: &str) -> Midspan {
         let name = ["ams", "fra", "sin"][place];
         let members = self.members[place].path().display();
-        let overlay = format!("[overlay]\nname = \"{name}\"\nmembers = \"{members}\"\n");
+        // Each session needs a new connection, so that rules can refuse it.
+        let overlay = format!(
+            "[overlay]\nname = \"{name}\"\nmembers = \"{members}\"\nwarm_connections = false\n"
+        );
         Midspan::ready(at, &format!("{RELAY}{overlay}{text}"))
     }
 

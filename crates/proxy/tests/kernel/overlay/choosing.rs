@@ -11,7 +11,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_proxy::client::{self, Place};
 use midspan_proxy::overlay::{OverlayReport, RoutesReport};
 use midspan_testbed::network::{End, Link};
 use tempfile::NamedTempFile;
@@ -144,13 +143,6 @@ fn hops(addresses: &[&str]) -> String {
     addresses.iter().enumerate().map(listener).collect()
 }
 
-/// The page of a running Midspan.
-fn page<T: serde::de::DeserializeOwned>(midspan: &Midspan, path: &str) -> T {
-    let (status, text) = client::get(Place::Socket(midspan.socket()), path).unwrap();
-    assert_eq!(status, 200, "{text}");
-    serde_json::from_str(&text).unwrap()
-}
-
 /// The route that a session to the server would take now: its nodes, and why.
 fn decision(ams: &Midspan) -> (Vec<String>, String) {
     let report: RoutesReport = page(ams, "/overlay/routes?destination=10.4.0.2:80");
@@ -167,8 +159,6 @@ fn wait_for_nodes(ams: &Midspan) {
 }
 
 const TO_SIN: &str = "[[overlay.route]]\ndestinations = [\"10.4.0.0/24\"]\nexits = [\"sin\"]\n";
-const NO_NEW_ONES: &str = "table inet closed {\nchain in {\ntype filter hook input priority 0; policy accept;\n\
-     tcp dport 7704 tcp flags & (syn | ack) == syn drop\n}\n}\n";
 const OVER_FRA: [&str; 2] = ["fra", "sin"];
 
 #[kernel_test]

@@ -9,3 +9,4 @@ mod refused;
 mod sessions;
 mod support;
 mod transparent;
+mod warm;

@@ -4,6 +4,8 @@ use std::io::{ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use midspan_proxy::overlay::OverlayReport;
+
 use super::support::*;
 
 const TRANSPARENT: &str = "[[listener]]\nname = \"acc\"\nmode = \"transparent\"\n\
@@ -180,4 +182,21 @@ fn a_gateway_and_an_exit_keep_the_address_of_the_client() {
     echoes(&mut client, &mut server);
     let refused = call(&sites, 81, LIMIT).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
+}
+
+#[kernel_test]
+fn a_held_syn_takes_a_warm_connection() {
+    let sites = sites();
+    let [_sin, _fra, ams] = [sites.sin(), sites.fra(), ingress(&sites, "")];
+    drop(opened(&sites));
+    let warm = || {
+        let report: OverlayReport = page(&ams, "/overlay");
+        let mut nodes = report.nodes.into_iter();
+        nodes.find(|node| node.name == "fra").unwrap().warm
+    };
+    wait_until("there are warm connections", || warm().ready >= 2);
+    rules(&sites.fra, NO_NEW_ONES);
+    let (mut client, mut server) = opened(&sites);
+    echoes(&mut client, &mut server);
+    assert_eq!((warm().used, warm().missed), (1, 1));
 }

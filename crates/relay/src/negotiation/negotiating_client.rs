@@ -10,7 +10,7 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use midspan_explicit::hop::{Hop, HopAnswer, HopError, HopFailure};
+use midspan_explicit::hop::{Hop, HopAnswer, HopFailure};
 use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;

@@ -287,7 +287,7 @@ impl WarmPool {
     pub fn note_awake(&self) {
         if let Some(wake_up) = &self.wake_up {
             // This fails only if it is not readable.
-            let _ = rustix::io::read(wake_up, &mut [0_u8; 8]);
+            let _ = rustix::io::read(wake_up, &mut [0_u8; 8][..]);
         }
     }
 

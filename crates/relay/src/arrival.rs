@@ -35,7 +35,7 @@ pub struct Arrival {
     pub start: Option<LearnedStart>,
     /// How the first flight to the server is spread, if the gate has opened the server leg.
     pub server_flight: Option<FirstFlight>,
-    /// The server that the client wants, if it is not the peer of the server leg.
+    /// The server that the client has requested, if it is not the peer of the server leg.
     pub name: Option<Box<str>>,
     /// What the overlay has to do with it, if a gate has decided about its route.
     pub overlay: Option<Box<OverlayPart>>,

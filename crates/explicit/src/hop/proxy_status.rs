@@ -124,7 +124,7 @@ impl HopFailure {
     }
 
     /// Whether the route is the reason, so that another one may lead to the server, where the client would be
-    /// informed of this. `own` is the node that asks: if it has no room itself, no other route helps.
+    /// informed of this. `own` is the node that calls: if it has no room itself, no other route helps.
     #[must_use]
     pub fn is_of_route(&self, of_client: Failure, own: Option<&NodeName>) -> bool {
         match of_client {

@@ -8,7 +8,7 @@ const LEAST: u64 = 2;
 const MOST: u64 = 32;
 /// None is kept after this time without a session.
 const KEPT: TimeSpan = TimeSpan::from_seconds(300);
-/// The rate of new sessions is measured over this time; what came before counts half.
+/// The rate of new sessions is measured over this time; earlier sessions count half.
 const PERIOD: TimeSpan = TimeSpan::from_seconds(10);
 /// A new connection is warm after a handshake and an exchange.
 const ROUND_TRIPS: u64 = 2;

@@ -157,8 +157,9 @@ pub(super) fn negotiation(
     let (clients, as_clients) = match (language, keys.as_client) {
         (Language::Hop, Some(place)) if clients.is_none() => {
             let message = "`source = \"client\"` needs `clients`: whose addresses may be used";
-            return Err(Located::new(source, place, message)
-                .with_help("as in clients = [\"192.0.2.0/24\"], whose way back leads through this machine"));
+            return Err(Located::new(source, place, message).with_help(
+                "as in clients = [\"192.0.2.0/24\"]; the answers of servers to them have to pass this machine",
+            ));
         }
         (Language::Hop, Some(_)) => (None, clients),
         (_, _) => (clients, None),

@@ -15,7 +15,7 @@ pub struct Warming {
     overlay: SharedOverlay,
     limits: Arc<Limits>,
     clock: Clock,
-    under_way: Vec<Connection>,
+    begun: Vec<Connection>,
 }
 
 struct Connection {
@@ -31,13 +31,13 @@ impl Warming {
             overlay,
             limits,
             clock,
-            under_way: Vec::new(),
+            begun: Vec::new(),
         }
     }
 
-    /// The exchanges that are under way.
+    /// The exchanges that have begun.
     pub fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
-        self.under_way.iter().map(|connection| &connection.exchange)
+        self.begun.iter().map(|connection| &connection.exchange)
     }
 
     /// Begins what there is to do, and gives up what has taken too long.
@@ -51,8 +51,8 @@ impl Warming {
         for (pair, work) in work {
             self.begin(pair, work, now);
         }
-        for place in (0..self.under_way.len()).rev() {
-            if let Some(connection) = self.under_way.get_mut(place) {
+        for place in (0..self.begun.len()).rev() {
+            if let Some(connection) = self.begun.get_mut(place) {
                 let happened = connection.exchange.advance_once(now);
                 self.note(place, happened);
             }
@@ -61,7 +61,7 @@ impl Warming {
 
     /// Handles an event of the exchange at this place.
     pub fn handle_event(&mut self, place: usize, now: Instant) {
-        if let Some(connection) = self.under_way.get_mut(place) {
+        if let Some(connection) = self.begun.get_mut(place) {
             let happened = connection.exchange.handle_event(now);
             self.note(place, happened);
         }
@@ -88,20 +88,20 @@ impl Warming {
             }
         };
         let node = pair.node.clone();
-        self.under_way.push(Connection {
+        self.begun.push(Connection {
             exchange: Exchange::over(node, address, (socket, is_connected), now),
             pair,
             reserve,
         });
     }
 
-    /// An exchange is over, or goes on. Later places may change.
+    /// An exchange is over, or continues. Later places may change.
     fn note(&mut self, place: usize, happened: Happened) {
         let time = self.clock.now();
         match happened {
             Happened::Nothing => {}
             Happened::Answered(taken, _) => {
-                let connection = self.under_way.swap_remove(place);
+                let connection = self.begun.swap_remove(place);
                 let pool = self.overlay.warm();
                 match connection.exchange.into_socket() {
                     Some(socket) => {
@@ -112,7 +112,7 @@ impl Warming {
                 }
             }
             Happened::Refused | Happened::Failed(_) => {
-                let connection = self.under_way.swap_remove(place);
+                let connection = self.begun.swap_remove(place);
                 debug!(node = %connection.pair.node, "a warm connection has failed: {happened:?}");
                 self.overlay.warm().give_up(time, &connection.pair);
             }

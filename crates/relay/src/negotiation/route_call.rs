@@ -157,7 +157,7 @@ impl RouteCall {
         is_alive
     }
 
-    /// Goes on as far as possible.
+    /// Continues as far as possible.
     pub fn advance(&mut self, now: Time) -> RouteState {
         if let Stage::Connecting(request) = &mut self.stage {
             match system::socket_error(&self.socket) {
@@ -218,8 +218,8 @@ impl RouteCall {
         })
     }
 
-    /// The session begins with this answer of the nodes, whose times become part of what is known of the
-    /// overlay. Returns its server leg, and what the overlay has to do with it.
+    /// The session begins with this answer of the nodes, whose times are noted. Returns its server leg, and what
+    /// the overlay has to do with it.
     #[must_use]
     pub fn open(
         self,

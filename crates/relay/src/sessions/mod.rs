@@ -199,7 +199,7 @@ impl Sessions {
         self.take_in(session, acceptors);
     }
 
-    /// Keeps what belongs to the session that is taken in next, which has this number.
+    /// Keeps what belongs to the next session, which has this number.
     fn keep_way(
         &mut self,
         id: u64,

@@ -26,7 +26,7 @@ use super::Worker;
 /// Time limit of a call, if the policy sets none.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
 
-/// How a connection goes on from here.
+/// How a connection continues from here.
 #[derive(Debug)]
 pub(super) enum Way {
     /// To its server.
@@ -48,7 +48,7 @@ enum Begun {
 }
 
 impl Worker {
-    /// How a connection goes on from here, after these routes have failed.
+    /// How a connection continues from here, after these routes have failed.
     pub(super) fn way(&mut self, request: Request, listener: usize, tried: &[Route]) -> Way {
         let now = self.relay_time();
         let known = self.listeners.get_mut(listener);

@@ -100,13 +100,13 @@ impl Warming {
         let time = self.clock.now();
         match happened {
             Happened::Nothing => {}
-            Happened::Answered(taken, _) => {
+            Happened::Answered(..) => {
                 let connection = self.begun.swap_remove(place);
                 let pool = self.overlay.warm();
                 match connection.exchange.into_socket() {
                     Some(socket) => {
                         let parts = (socket, connection.reserve);
-                        pool.put(time, &connection.pair, parts, taken.into());
+                        pool.put(time, &connection.pair, parts);
                     }
                     None => pool.give_up(time, &connection.pair),
                 }

@@ -25,8 +25,8 @@ use crate::limits::{Limits, SetAside, Spare};
 use crate::listener::Listener;
 use crate::system;
 
-/// A connection that has been idle for this long gets another exchange. The other end closes it after 30 s.
-const REFRESH: TimeSpan = TimeSpan::from_seconds(15);
+/// A connection that has been idle for this long gets another exchange. The other end closes it after two minutes.
+const REFRESH: TimeSpan = TimeSpan::from_seconds(90);
 /// Pauses after connections that cannot be opened: the first one, and how often it doubles.
 const FIRST_PAUSE: TimeSpan = TimeSpan::from_seconds(1);
 const MOST_DOUBLINGS: u32 = 5;
@@ -55,8 +55,6 @@ pub struct Reserve {
 pub struct WarmLeg {
     /// Its socket.
     pub socket: OwnedFd,
-    /// How long its last exchange took: a handshake would take as long.
-    pub round_trip: TimeSpan,
     /// When the last exchange was.
     asked: Time,
     reserve: Reserve,
@@ -233,20 +231,13 @@ impl WarmPool {
         work
     }
 
-    /// A connection is warm: its exchange took this time.
-    pub fn put(
-        &self,
-        now: Time,
-        pair: &WarmPair,
-        (socket, reserve): (OwnedFd, Reserve),
-        round_trip: TimeSpan,
-    ) {
+    /// A connection is warm.
+    pub fn put(&self, now: Time, pair: &WarmPair, (socket, reserve): (OwnedFd, Reserve)) {
         if let Some(kept) = self.lock().get_mut(pair) {
             kept.busy = kept.busy.saturating_sub(1);
             kept.failures = 0;
             kept.ready.push_back(WarmLeg {
                 socket,
-                round_trip,
                 asked: now,
                 reserve,
             });
@@ -403,8 +394,7 @@ mod tests {
                         (socket, reserve)
                     }
                 };
-                let round_trip = TimeSpan::from_milliseconds(7);
-                self.pool.put(now, &pair, parts, round_trip);
+                self.pool.put(now, &pair, parts);
             }
             (opened, refreshed)
         }
@@ -423,7 +413,7 @@ mod tests {
         let (opened, _) = bench.work(at(0));
         assert_eq!((opened.len(), bench.counts().ready), (2, 2));
         let leg = bench.take(at(1)).unwrap();
-        assert_eq!(leg.round_trip, TimeSpan::from_milliseconds(7));
+        assert!(leg.lives());
         // It is replaced.
         assert_eq!(bench.work(at(1)).0.len(), 1);
         let counts = bench.counts();
@@ -436,9 +426,9 @@ mod tests {
         let bench = Bench::new();
         assert!(bench.take(at(0)).is_none());
         let (_opened, _) = bench.work(at(0));
-        assert_eq!(bench.work(at(14)).1, 0);
-        assert_eq!(bench.work(at(15)).1, 2);
-        assert_eq!(bench.work(at(16)).1, 0);
+        assert_eq!(bench.work(at(89)).1, 0);
+        assert_eq!(bench.work(at(90)).1, 2);
+        assert_eq!(bench.work(at(91)).1, 0);
         bench.work(at(299));
         assert_eq!(bench.counts().ready, 2);
         bench.work(at(300));

@@ -16,8 +16,9 @@ use super::{NegotiatingClient, Speaker, Stage, Step};
 use crate::overlay::warm::WarmLeg;
 use crate::register::SharedSocket;
 
-/// How long a node that requests rows may pause: three times the longest interval of exchanges.
-const LONGEST_PAUSE: TimeSpan = TimeSpan::from_seconds(30);
+/// How long a node may pause after a row: longer than the exchanges of warm connections, and than the longest
+/// interval of other exchanges.
+const LONGEST_PAUSE: TimeSpan = TimeSpan::from_seconds(120);
 
 /// The hop from this node to the next one.
 pub(super) struct NextNode {
@@ -127,7 +128,7 @@ impl NegotiatingClient {
             return;
         };
         node.is_warm = true;
-        self.connect_time = leg.round_trip;
+        self.connect_time = TimeSpan::ZERO;
         let socket: SharedSocket = Arc::new(leg.socket);
         if let Some(registration) = &self.registration {
             registration.add_server(&socket);
@@ -197,12 +198,8 @@ impl NegotiatingClient {
     }
 
     /// How long the handshake with the next node, or with the server, took; zero if there was none.
-    pub fn connect_time(&self) -> TimeSpan {
-        let node = self.next_node.as_deref();
-        match node.is_some_and(|node| node.is_warm) {
-            true => TimeSpan::ZERO,
-            false => self.connect_time,
-        }
+    pub const fn connect_time(&self) -> TimeSpan {
+        self.connect_time
     }
 
     /// How long the nodes of the route needed to connect, as they have reported it.

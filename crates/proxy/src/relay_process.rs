@@ -177,7 +177,10 @@ fn serve() -> Result<(), Error> {
                     listeners.retire(&addresses, after);
                 }
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
-                Some((ToRelay::State(state), _)) => health.set_helper(state),
+                Some((ToRelay::State(state), _)) => {
+                    listeners.relay.overlay().set_ending(state.is_ending);
+                    health.set_helper(state);
+                }
                 Some(_) => return Err(Error::OutOfTurn),
                 // The helper has ended, so no process updates the routes any more.
                 None => return Ok(()),

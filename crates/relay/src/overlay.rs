@@ -5,6 +5,7 @@ pub mod warm;
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
@@ -28,6 +29,7 @@ struct Inner {
     known: Mutex<KnownOverlay>,
     warm: WarmPool,
     counts: Mutex<OverlayCounts>,
+    is_ending: AtomicBool,
 }
 
 /// What the overlay has to do with a session.
@@ -67,6 +69,7 @@ impl Default for SharedOverlay {
             known: Mutex::new(KnownOverlay::new(seed)),
             warm: WarmPool::default(),
             counts: Mutex::default(),
+            is_ending: AtomicBool::new(false),
         }))
     }
 }
@@ -77,6 +80,17 @@ impl SharedOverlay {
         let members = &self.0.members;
         *members.lock().unwrap_or_else(PoisonError::into_inner) = overlay.map(Arc::new);
         self.0.warm.end_all();
+    }
+
+    /// Sets whether this node will end soon, and should get no new sessions.
+    pub fn set_ending(&self, is_ending: bool) {
+        self.0.is_ending.store(is_ending, Ordering::Relaxed);
+    }
+
+    /// Whether this node will end soon.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.0.is_ending.load(Ordering::Relaxed)
     }
 
     /// Warm connections to the other nodes.

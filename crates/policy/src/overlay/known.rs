@@ -232,7 +232,7 @@ impl KnownOverlay {
         self.comparison.note(now, site, left, carried);
     }
 
-    /// The load of this node: shares of its memory budget and of the busiest thread's time, in 1/1000.
+    /// The load of this node: shares of its memory budget and of the time of its threads, in 1/1000.
     pub fn note_own_load(&mut self, now: Time, (memory, time): (u16, u16), is_draining: bool) {
         let is_busy = self.busy.note(now, memory, time);
         self.overload.report(is_busy, is_draining);

@@ -14,6 +14,7 @@ use midspan_policy::overlay::{Health, NodeKind, NodeName, Overlay};
 use midspan_relay::observation::Observer;
 use midspan_relay::{Clock, Limits, SharedOverlay};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
 use tracing::{debug, info};
 
 use super::exchange::{Exchange, Happened};
@@ -33,6 +34,8 @@ struct Exchanges {
     /// The health of each node in the log.
     logged: BTreeMap<NodeName, Health>,
     load_read: Instant,
+    /// The CPU time of the process at that moment.
+    cpu_time: Duration,
 }
 
 /// Starts the thread. It exchanges nothing until the members are set.
@@ -54,6 +57,7 @@ pub(crate) fn start(
         exchanges: Vec::new(),
         logged: BTreeMap::new(),
         load_read: Instant::now(),
+        cpu_time: cpu_time(),
     };
     let thread = std::thread::Builder::new().name("overlay".to_owned());
     let _: JoinHandle<()> = thread.spawn(move || {
@@ -115,9 +119,10 @@ impl Exchanges {
                 self.note(place, happened);
             }
         }
-        if now.saturating_duration_since(self.load_read) >= TICK {
+        let elapsed = now.saturating_duration_since(self.load_read);
+        if elapsed >= TICK {
             self.load_read = now;
-            self.note_load();
+            self.note_load(elapsed);
             self.log_health();
         }
     }
@@ -174,16 +179,21 @@ impl Exchanges {
         }
     }
 
-    /// The load of this node: the used share of its memory budget.
-    fn note_load(&self) {
+    /// The load of this node: the used share of its memory budget, and of the time of its threads since the load
+    /// was read before.
+    fn note_load(&mut self, elapsed: Duration) {
         let memory = self.observer.memory();
-        let share = memory
+        let memory = memory
             .budget
             .map_or(0, |budget| memory.used * 1000 / budget.max(1));
-        let share = u16::try_from(share.min(1000)).unwrap_or(1000);
-        self.overlay
-            .known()
-            .note_own_load(self.clock.now(), (share, 0), false);
+        let cpu_time = cpu_time();
+        let used = cpu_time.saturating_sub(std::mem::replace(&mut self.cpu_time, cpu_time));
+        let possible = elapsed.as_micros() * self.observer.thread_count().max(1) as u128;
+        let time = used.as_micros() * 1000 / possible.max(1);
+        let shares = (share(memory.into()), share(time));
+        let is_ending = self.overlay.is_ending();
+        let now = self.clock.now();
+        self.overlay.known().note_own_load(now, shares, is_ending);
     }
 
     /// Logs nodes that go down or come up; nodes that have never answered are not news.
@@ -199,4 +209,16 @@ impl Exchanges {
             }
         }
     }
+}
+
+/// A share in 1/1000, at most the whole.
+fn share(share: u128) -> u16 {
+    u16::try_from(share.min(1000)).unwrap_or(1000)
+}
+
+/// The CPU time of this process, of all its threads.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -11,8 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_proxy::overlay::{OverlayReport, RoutesReport};
+use midspan_proxy::overlay::{CandidateRow, OverlayReport, RoutesReport};
 use midspan_testbed::network::{End, Link};
+use rustix::process::Signal;
 use tempfile::NamedTempFile;
 
 use super::support::*;
@@ -226,4 +227,32 @@ fn a_lossy_leg_is_left_and_a_dead_transit_node_too() {
 fn carried(midspan: &Midspan) -> u64 {
     let report: midspan_proxy::summary::Summary = page(midspan, "/summary");
     report.totals.opened
+}
+
+#[kernel_test]
+fn a_node_that_will_end_reports_it() {
+    let triangle = Triangle::new();
+    let _sin = triangle.sin();
+    let members = triangle.members[1].path().display();
+    let keys = format!(
+        "{RELAY}lame_duck_time = \"60 s\"\n[overlay]\nname = \"fra\"\nmembers = \"{members}\"\n\
+         measure = true\n"
+    );
+    let text = format!("{keys}{}", hops(&["10.2.0.2", "10.3.0.1"]));
+    let fra = Midspan::ready(&triangle.fra, &text);
+    let ams = triangle.ams(TO_SIN);
+    wait_for_nodes(&ams);
+    let overload = || {
+        let report: OverlayReport = page(&ams, "/overlay");
+        let mut nodes = report.nodes.into_iter();
+        nodes.find(|node| node.name == "fra").unwrap().overload
+    };
+    assert_eq!(overload(), None);
+    // It still accepts connections.
+    fra.signal(Signal::TERM);
+    wait_until("fra is draining", || overload().as_deref() == Some("draining"));
+    let report: RoutesReport = page(&ams, "/overlay/routes?destination=10.4.0.2:80");
+    let over_fra = |candidate: &&CandidateRow| candidate.route == OVER_FRA;
+    let obstacle = &report.candidates.iter().find(over_fra).unwrap().obstacle;
+    assert_eq!(obstacle.as_deref(), Some("fra is draining"));
 }

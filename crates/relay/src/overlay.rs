@@ -132,6 +132,6 @@ impl SharedOverlay {
 /// Logs that a route cannot be used. What a node reports comes from a member.
 pub fn log_broken_route(next: &NextHop, failure: &HopFailure, listener: &str, not_logged: u64) {
     let reported_by = failure.node.as_ref().map_or("", |node| node.as_str());
-    let (first, exit, error) = (&next.node, next.exit(), failure.error.token());
+    let (first, exit, error) = (&next.leg, next.exit(), failure.error.token());
     tracing::warn!(%first, %exit, reported_by, error, listener, not_logged, "route broken");
 }

@@ -32,8 +32,12 @@ pub enum HopStep {
 pub struct NextHop {
     /// The node.
     pub node: NodeName,
+    /// The leg to it: the node's name, or a name of its own if this node has several uplinks.
+    pub leg: NodeName,
     /// Where it accepts hops, by this node's own list of members.
     pub address: SocketAddr,
+    /// The address of this machine from which the leg begins; `None` if the kernel chooses.
+    pub from: Option<IpAddr>,
     /// Its kind.
     pub kind: NodeKind,
     /// The nodes after it, the exit last.
@@ -125,7 +129,9 @@ impl Overlay {
         let (node, address) = address.ok_or(HopRefusal::UnknownNode)?;
         Ok(NextHop {
             node: node.name.clone(),
+            leg: first.clone(),
             address,
+            from: self.source_of(first),
             kind: node.kind,
             rest: rest.to_vec(),
         })
@@ -172,6 +178,7 @@ mod tests {
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
             warm: false,
+            uplinks: Vec::new(),
         }
     }
 

@@ -23,6 +23,7 @@
 //! | [`completion_time`] | the prediction |
 //! | [`Candidate`] | one route to an exit, with its prediction and its obstacle |
 //! | [`PresentRoute`] | the present route to an exit, and when it changes |
+//! | [`Uplink`] | one of several links of this node; each has a leg to each other node |
 //! | [`Warmth`] | how many connections to a node are kept for the next sessions |
 //!
 //! A node connects only to addresses of its own list of members, or, as an exit, to servers that it
@@ -51,6 +52,7 @@ mod routes;
 mod row;
 mod settings;
 mod sticky_exits;
+mod uplink;
 mod warmth;
 
 use std::net::IpAddr;
@@ -77,6 +79,7 @@ pub use routes::{
 };
 pub use row::{MOST_ROW_LEGS, Row, RowLeg};
 pub use settings::ChoiceSettings;
+pub use uplink::Uplink;
 pub use warmth::Warmth;
 
 /// Most nodes of a route. The measurements of Maki and Bhole show that each further proxy gains less
@@ -97,13 +100,15 @@ pub struct Overlay {
     pub choice: ChoiceSettings,
     /// Whether connections to nodes are kept for the next sessions.
     pub warm: bool,
+    /// The uplinks of this node; empty if there is no choice among them.
+    pub uplinks: Vec<Uplink>,
 }
 
 impl Overlay {
-    /// The node of this name.
+    /// The node of this name, or at the other end of this leg.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.name == *name)
+        self.nodes.iter().find(|node| node.name.is_node(name))
     }
 
     /// This node.

@@ -139,20 +139,26 @@ impl Exchanges {
         if is_same {
             return;
         }
-        let nodes = members.iter().flat_map(|members| {
-            let others = members.nodes.iter().filter(|node| node.name != members.own);
-            others.filter(|node| node.kind == NodeKind::Midspan)
-        });
-        let wanted: Vec<_> = nodes
-            .filter_map(|node| Some((node.name.clone(), node.address?)))
-            .collect();
+        let mut wanted = Vec::new();
+        for overlay in &members {
+            let others = overlay.nodes.iter().filter(|node| node.name != overlay.own);
+            for node in others.filter(|node| node.kind == NodeKind::Midspan) {
+                let Some(address) = node.address else {
+                    continue;
+                };
+                for leg in overlay.legs_to(&node.name) {
+                    wanted.push((overlay.source_of(&leg), leg, address));
+                }
+            }
+        }
         self.exchanges.retain(|exchange| {
-            let mut wanted = wanted.iter();
-            wanted.any(|(node, address)| *node == exchange.node && *address == exchange.address)
+            wanted.iter().any(|(from, leg, address)| {
+                *from == exchange.from && *leg == exchange.node && *address == exchange.address
+            })
         });
-        for (node, address) in wanted {
-            if !self.exchanges.iter().any(|exchange| exchange.node == node) {
-                self.exchanges.push(Exchange::new(node, address, now));
+        for (from, leg, address) in wanted {
+            if !self.exchanges.iter().any(|exchange| exchange.node == leg) {
+                self.exchanges.push(Exchange::new(leg, address, now).begun_at(from));
             }
         }
         self.members = members;

@@ -32,7 +32,7 @@ pub struct OverlayReport {
 /// Another node.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its name.
+    /// Its name; with uplinks, followed by a slash and the uplink.
     pub name: String,
     /// Where it accepts hops.
     pub address: Option<String>,
@@ -162,13 +162,18 @@ impl OverlayReport {
         let known = shared.known();
         let known = &*known;
         let others = overlay.nodes.iter().filter(|node| node.name != overlay.own);
-        let nodes = others.map(|node| NodeRow {
-            name: node.name.to_string(),
+        // With uplinks, each leg to a node has a row.
+        let legs = others.flat_map(|node| {
+            let legs = overlay.legs_to(&node.name).into_iter();
+            legs.map(move |leg| (node, leg))
+        });
+        let nodes = legs.map(|(node, leg)| NodeRow {
+            name: leg.to_string(),
             address: node.address.map(|address| address.to_string()),
             transit: node.transit,
             exit: !node.serves.is_empty(),
-            health: known.health(now, &node.name).name().to_owned(),
-            heard_seconds: (known.last_heard(&node.name)).map(|at| now.since(at).as_seconds()),
+            health: known.health(now, &leg).name().to_owned(),
+            heard_seconds: (known.last_heard(&leg)).map(|at| now.since(at).as_seconds()),
             overload: known.overload(now, &node.name).map(|overload| {
                 let word = match overload {
                     Overload::Busy => "busy",
@@ -176,10 +181,10 @@ impl OverlayReport {
                 };
                 word.to_owned()
             }),
-            leg: LegRow::measured(known, now, &node.name),
+            leg: LegRow::measured(known, now, &leg),
             reports: ReportRow::of(known, now, &node.name),
-            warm: warm.get(&node.name).map(WarmRow::from).unwrap_or_default(),
-            ..NodeRow::counted(counts.nodes.get(&node.name))
+            warm: warm.get(&leg).map(WarmRow::from).unwrap_or_default(),
+            ..NodeRow::counted(counts.nodes.get(&leg), counts.nodes.get(&node.name))
         });
         let exits = overlay.nodes.iter().filter_map(|node| {
             let present = known.present(&node.name)?;
@@ -200,14 +205,14 @@ impl OverlayReport {
 }
 
 impl NodeRow {
-    /// A node of which only the counts are known.
-    fn counted(counts: Option<&NodeCounts>) -> Self {
-        let counts = counts.copied().unwrap_or_default();
-        let refused = RefusedHop::ALL.into_iter().zip(counts.hops_refused);
+    /// A leg of which only the counts are known: its own, and those of the node, whose hops come over any uplink.
+    fn counted(leg: Option<&NodeCounts>, node: Option<&NodeCounts>) -> Self {
+        let [leg, node] = [leg, node].map(|counts| counts.copied().unwrap_or_default());
+        let refused = RefusedHop::ALL.into_iter().zip(node.hops_refused);
         Self {
-            sessions_to: counts.sessions_to,
-            sessions_from: counts.sessions_from,
-            calls_failed: counts.calls_failed,
+            sessions_to: leg.sessions_to,
+            sessions_from: node.sessions_from,
+            calls_failed: leg.calls_failed,
             hops_refused: refused
                 .map(|(reason, count)| (reason.name().to_owned(), count))
                 .collect(),

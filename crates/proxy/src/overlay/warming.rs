@@ -68,16 +68,16 @@ impl Warming {
     }
 
     fn begin(&mut self, pair: WarmPair, work: WarmWork, now: Instant) {
-        let (address, socket, reserve, is_connected) = match work {
-            WarmWork::Refresh(address, socket, reserve) => (address, socket, reserve, true),
-            WarmWork::Open(listener, address) => {
+        let ((address, _), socket, reserve, is_connected) = match work {
+            WarmWork::Refresh(ends, socket, reserve) => (ends, socket, reserve, true),
+            WarmWork::Open(listener, ends) => {
                 let reserve = Reserve::take(&self.limits);
                 let socket = reserve.map(|reserve| {
-                    let socket = open_warm(&listener, address, &self.limits);
+                    let socket = open_warm(&listener, ends, &self.limits);
                     socket.map(|socket| (socket, reserve))
                 });
                 match socket {
-                    Some(Ok((socket, reserve))) => (address, socket, reserve, false),
+                    Some(Ok((socket, reserve))) => (ends, socket, reserve, false),
                     Some(Err(error)) => {
                         debug!(node = %pair.node, "no warm connection: {error}");
                         return self.overlay.warm().give_up(self.clock.now(), &pair);

@@ -120,6 +120,34 @@ fn an_exit_connects_as_its_clients() {
 }
 
 #[test]
+fn uplinks_have_names_and_addresses_of_their_own() {
+    let with = |uplinks: &str| {
+        let keys = format!("members = \"members.toml\"\nchoose = true\nuplinks = [{uplinks}]");
+        load(&MAIN.replace("members = \"members.toml\"", &keys), MEMBERS)
+    };
+    let vsat = "{ name = \"vsat\", from = \"10.1.0.2\" }";
+    let lte = "{ name = \"lte\", from = \"10.2.0.2\" }";
+    let configuration = with(&format!("{vsat}, {lte}")).unwrap();
+    let overlay = configuration.listeners[1].relay.overlay().unwrap();
+    let legs = overlay.legs_to(&"fra".parse().unwrap());
+    let names: Vec<_> = legs.iter().map(|leg| leg.as_str()).collect();
+    assert_eq!(names, ["fra/vsat", "fra/lte"]);
+    assert_eq!(overlay.source_of(&legs[1]), "10.2.0.2".parse().ok());
+    for (uplinks, expected) in [
+        (format!("{vsat}, {vsat}"), "has the name or the address of another one"),
+        (vsat.replace("10.1.0.2", "0.0.0.0"), "is no address of this machine"),
+        (vsat.replace("\"vsat\"", "\"VSAT\""), "the name of a node has"),
+    ] {
+        let error = with(&uplinks).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let keys = format!("members = \"members.toml\"\nuplinks = [{vsat}]");
+    let fixed = MAIN.replace("members = \"members.toml\"", &keys);
+    let error = load(&fixed, MEMBERS).unwrap_err();
+    assert!(error.contains("has no choice of routes"), "{error}");
+}
+
+#[test]
 fn errors_name_the_file_the_line_and_the_reason() {
     let through = |text: &str| MAIN.replace("[\"fra\", \"sin\"]", text);
     for (main, expected) in [

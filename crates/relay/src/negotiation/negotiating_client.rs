@@ -78,7 +78,7 @@ pub struct NegotiatingClient {
     pub chosen_address: Option<SocketAddr>,
     /// Routes that have failed for this request.
     pub tried: Vec<Route>,
-    /// The node to which a warm connection was dead. From then on, new ones are used.
+    /// The leg to a node to which a warm connection was dead. From then on, new ones are used.
     pub dead_warm: Option<NodeName>,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,

@@ -275,11 +275,14 @@ mod tests {
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
             warm: false,
+            uplinks: Vec::new(),
         };
         let route = Route::new(vec!["fra".parse().unwrap(), "sin".parse().unwrap()]).unwrap();
         let next = NextHop {
             node: "fra".parse().unwrap(),
+            leg: "fra".parse().unwrap(),
             address,
+            from: None,
             kind: NodeKind::Midspan,
             rest: vec!["sin".parse().unwrap()],
         };

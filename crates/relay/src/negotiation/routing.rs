@@ -239,7 +239,7 @@ impl Negotiations {
                     (true, _) => {
                         let acceptor = around.acceptors.get(negotiating.listener)?;
                         let known = acceptor.overlay.known();
-                        Some(known.connect_limit(around.now, &next.node))
+                        Some(known.connect_limit(around.now, &next.leg))
                     }
                 };
                 let limits = CallLimits { answer, connect };
@@ -268,7 +268,7 @@ impl Negotiations {
         let acceptor = around.acceptors.get(negotiating.listener)?;
         let (pool, listener) = (acceptor.overlay.warm(), &acceptor.listener);
         if let Some(dead) = &negotiating.dead_warm {
-            if *dead == next.node {
+            if *dead == next.leg {
                 pool.end(&listener.name, dead);
             }
             return None;

@@ -17,7 +17,6 @@ use crate::destination::Negotiator;
 use crate::kick::{Kicks, Target};
 use crate::limits::Shortage;
 use crate::listener::Language;
-use crate::opening::NewLegSource;
 use crate::overlay::counts::RefusedHop;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
@@ -160,10 +159,7 @@ impl Negotiations {
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
         let class = acceptor.class_of(negotiating.client());
-        let source = match negotiating.connects_as_client() {
-            true => NewLegSource::Client,
-            false => NewLegSource::Own,
-        };
+        let source = negotiating.leg_source();
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
             let connecting = acceptor.connect_new(now, &request, (class, source), limits)?;

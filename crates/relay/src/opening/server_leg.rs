@@ -1,6 +1,6 @@
 //! How an acceptor opens the server legs of its sessions.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -20,6 +20,8 @@ use crate::limits::Limits;
 pub enum NewLegSource {
     /// One of this machine.
     Own,
+    /// This one of this machine, because it leads over an uplink.
+    Uplink(IpAddr),
     /// The client's, and its port if possible.
     Client,
 }
@@ -39,8 +41,16 @@ impl Acceptor {
         let known = &mut self.knowledge;
         let mut start = self.policy.server_start(now, request, &[], known);
         limits.bound_window(&mut start);
-        if source == NewLegSource::Own {
-            return self.connect_server(ServerLegSource::OwnAddress, *request, start, class);
+        match source {
+            NewLegSource::Own => {
+                return self.connect_server(ServerLegSource::OwnAddress, *request, start, class);
+            }
+            NewLegSource::Uplink(from) => {
+                let from = Some(SocketAddr::new(from, 0));
+                let set_up = |socket: &OwnedFd| self.set_up_server(socket, &start, class);
+                return legs::connect_as_proxy(request.server, from, set_up);
+            }
+            NewLegSource::Client => {}
         }
         let of_client = ServerLegSource::ClientAddress;
         match self.connect_server(of_client, *request, start.clone(), class) {

@@ -13,7 +13,7 @@ const MOST_ROUTES: usize = 1024;
 /// What was counted since the start.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OverlayCounts {
-    /// Of each other node.
+    /// Of each other node, and of each leg to it over an uplink.
     pub nodes: BTreeMap<NodeName, NodeCounts>,
     /// Sessions of each listener by the nodes after this one; `None` for those that leave the overlay here.
     pub routes: BTreeMap<(String, Option<Route>), u64>,
@@ -103,7 +103,8 @@ impl OverlayCounts {
     pub fn note_failed(&mut self, route: &Route, failure: &HopFailure) {
         // What a node reports may be any name.
         let reporter = failure.node.as_ref();
-        let at = reporter.filter(|node| route.nodes().contains(node));
+        let mut nodes = route.nodes().iter();
+        let at = nodes.find(|leg| reporter.is_some_and(|node| leg.is_node(node)));
         if let Some(node) = at.or_else(|| route.nodes().first()) {
             self.node(node).calls_failed += 1;
         }

@@ -9,7 +9,7 @@
 //! listener's server legs. Each has a descriptor and memory of the relay's limits.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -39,9 +39,13 @@ const MOST_CONNECTIONS: usize = 512;
 pub struct WarmPair {
     /// The name of the listener whose sessions use them.
     pub listener: String,
-    /// The node at the other end.
+    /// The leg to the node at the other end.
     pub node: NodeName,
 }
+
+/// Where a connection to a node begins and ends: the node's address, and the address of this machine, if the kernel
+/// does not choose it.
+pub type WarmEnds = (SocketAddr, Option<IpAddr>);
 
 /// What a connection occupies within the relay's limits.
 #[derive(Debug)]
@@ -65,9 +69,9 @@ pub struct WarmLeg {
 #[derive(Debug)]
 pub enum WarmWork {
     /// Open a connection with the options of this listener's server legs, and exchange something over it.
-    Open(Arc<Listener>, SocketAddr),
+    Open(Arc<Listener>, WarmEnds),
     /// Exchange something over this connection.
-    Refresh(SocketAddr, OwnedFd, Reserve),
+    Refresh(WarmEnds, OwnedFd, Reserve),
 }
 
 /// The connections to one node, as numbers.
@@ -94,7 +98,7 @@ pub struct WarmPool {
 #[derive(Debug)]
 struct Kept {
     listener: Arc<Listener>,
-    address: SocketAddr,
+    ends: WarmEnds,
     warmth: Warmth,
     /// The one that was used for an exchange last is the last one.
     ready: VecDeque<WarmLeg>,
@@ -133,12 +137,12 @@ impl Reserve {
 /// Those of [`connect_to_node`].
 pub fn open_warm(
     listener: &Listener,
-    node: SocketAddr,
+    ends: WarmEnds,
     limits: &Limits,
 ) -> rustix::io::Result<OwnedFd> {
     let mut start = LegStart::from(&listener.session.server);
     limits.bound_window(&mut start);
-    let connecting = connect_to_node(node, listener, &start, Dscp::default())?;
+    let connecting = connect_to_node(ends, listener, &start, Dscp::default())?;
     Ok(connecting.socket)
 }
 
@@ -151,21 +155,22 @@ impl WarmPool {
         }
         let pair = WarmPair {
             listener: listener.name.clone(),
-            node: next.node.clone(),
+            node: next.leg.clone(),
         };
+        let ends = (next.address, next.from);
         let mut all = self.lock();
         if all.len() >= MOST_PAIRS && !all.contains_key(&pair) {
             return None;
         }
         let kept = all
             .entry(pair)
-            .or_insert_with(|| Kept::new(Arc::clone(listener), next.address));
+            .or_insert_with(|| Kept::new(Arc::clone(listener), ends));
         if !Arc::ptr_eq(&kept.listener, listener) {
             kept.listener = Arc::clone(listener);
         }
-        if kept.address != next.address {
+        if kept.ends != ends {
             kept.ready.clear();
-            kept.address = next.address;
+            kept.ends = ends;
         }
         kept.warmth.note_session(now);
         let leg = kept.take();
@@ -215,7 +220,7 @@ impl WarmPool {
                 && let Some(leg) = kept.ready.pop_front()
             {
                 kept.busy += 1;
-                let todo = WarmWork::Refresh(kept.address, leg.socket, leg.reserve);
+                let todo = WarmWork::Refresh(kept.ends, leg.socket, leg.reserve);
                 work.push((pair.clone(), todo));
             }
             if now < kept.pause_until {
@@ -224,7 +229,7 @@ impl WarmPool {
             while kept.ready.len() + kept.busy < wanted && count < MOST_CONNECTIONS {
                 kept.busy += 1;
                 count += 1;
-                let todo = WarmWork::Open(Arc::clone(&kept.listener), kept.address);
+                let todo = WarmWork::Open(Arc::clone(&kept.listener), kept.ends);
                 work.push((pair.clone(), todo));
             }
         }
@@ -254,7 +259,7 @@ impl WarmPool {
         }
     }
 
-    /// The numbers of each node, over all listeners.
+    /// The numbers of each leg to another node, over all listeners.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<NodeName, WarmCounts> {
         let mut counts: BTreeMap<NodeName, WarmCounts> = BTreeMap::new();
@@ -296,10 +301,10 @@ impl WarmPool {
 }
 
 impl Kept {
-    fn new(listener: Arc<Listener>, address: SocketAddr) -> Self {
+    fn new(listener: Arc<Listener>, ends: WarmEnds) -> Self {
         Self {
             listener,
-            address,
+            ends,
             warmth: Warmth::default(),
             ready: VecDeque::new(),
             busy: 0,
@@ -367,7 +372,9 @@ mod tests {
                 server,
                 next: NextHop {
                     node: "fra".parse().unwrap(),
+                    leg: "fra".parse().unwrap(),
                     address,
+                    from: None,
                     kind: NodeKind::Midspan,
                     rest: Vec::new(),
                 },
@@ -383,9 +390,9 @@ mod tests {
             let (mut opened, mut refreshed) = (Vec::new(), 0);
             for (pair, work) in self.pool.work(now, |_| TimeSpan::ZERO) {
                 let parts = match work {
-                    WarmWork::Open(listener, address) => {
+                    WarmWork::Open(listener, ends) => {
                         let reserve = Reserve::take(&self.limits).unwrap();
-                        let socket = open_warm(&listener, address, &self.limits).unwrap();
+                        let socket = open_warm(&listener, ends, &self.limits).unwrap();
                         opened.push(self.server.accept().unwrap().0);
                         (socket, reserve)
                     }

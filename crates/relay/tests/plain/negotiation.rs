@@ -75,6 +75,7 @@ fn over_a_hop() -> (Bench, Relay) {
         }],
         choice: ChoiceSettings::default(),
         warm: false,
+        uplinks: Vec::new(),
     };
     let negotiation = |language, own| Negotiation {
         language,

@@ -68,6 +68,7 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
             ..ChoiceSettings::default()
         },
         warm: false,
+        uplinks: Vec::new(),
     }
 }
 

@@ -210,7 +210,7 @@ impl Worker {
         let known = self.listener_of(held.listener);
         if let Some(known) = known.and_then(|known| self.listeners.get(known)) {
             let pool = self.shared.overlay.warm();
-            pool.end(&known.listener.name, &next.node);
+            pool.end(&known.listener.name, &next.leg);
         }
         self.call_way(held, Way::Through(route, next), (tried, false));
     }
@@ -264,7 +264,7 @@ impl Worker {
                 return Begun::Nowhere;
             };
             let (overlay, now) = (&routes.overlay, self.relay_time());
-            let limit = self.shared.overlay.known().connect_limit(now, &next.node);
+            let limit = self.shared.overlay.known().connect_limit(now, &next.leg);
             let limit = self.now.checked_add(limit.into());
             let pool = self.shared.overlay.warm();
             if is_warm
@@ -285,7 +285,8 @@ impl Worker {
                     None => Begun::Nowhere,
                 };
             }
-            match connect_to_node(next.address, &known.listener, &start, class) {
+            let ends = (next.address, next.from);
+            match connect_to_node(ends, &known.listener, &start, class) {
                 Ok(connecting) => {
                     let to = (route, next);
                     let call = RouteCall::new(overlay, to, request, connecting.socket, now);

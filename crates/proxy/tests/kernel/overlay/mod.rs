@@ -9,4 +9,5 @@ mod refused;
 mod sessions;
 mod support;
 mod transparent;
+mod uplinks;
 mod warm;

@@ -13,6 +13,7 @@ use super::super::Reason;
 use super::super::attempts::failure;
 use super::super::hop_call::{HopCall, HopState};
 use super::{NegotiatingClient, Speaker, Stage, Step};
+use crate::opening::NewLegSource;
 use crate::overlay::warm::WarmLeg;
 use crate::register::SharedSocket;
 
@@ -141,7 +142,7 @@ impl NegotiatingClient {
     /// The warm connection to the next node is dead: the node is called again, over a new one.
     fn call_again(&mut self, now: Time) -> Option<Step> {
         let node = self.next_node.take_if(|node| node.is_warm)?;
-        self.dead_warm = Some(node.next.node.clone());
+        self.dead_warm = Some(node.next.leg.clone());
         self.begin_resolving(now);
         Some(Step::Pass(node.next))
     }
@@ -179,7 +180,7 @@ impl NegotiatingClient {
     /// The route of the session from this node on.
     pub fn route(&self) -> Option<Route> {
         let next = &self.next_node.as_deref()?.next;
-        let nodes = std::iter::once(&next.node).chain(&next.rest);
+        let nodes = std::iter::once(&next.leg).chain(&next.rest);
         Route::new(nodes.cloned().collect())
     }
 
@@ -192,9 +193,13 @@ impl NegotiatingClient {
         }
     }
 
-    /// Whether the connection that begins next has the client's own address.
-    pub fn connects_as_client(&self) -> bool {
-        self.next_node.is_none() && self.settings.as_clients.is_some()
+    /// The address from which the connection comes that begins next.
+    pub fn leg_source(&self) -> NewLegSource {
+        match (&self.next_node, &self.settings.as_clients) {
+            (Some(node), _) => (node.next.from).map_or(NewLegSource::Own, NewLegSource::Uplink),
+            (None, Some(_)) => NewLegSource::Client,
+            (None, None) => NewLegSource::Own,
+        }
     }
 
     /// How long the handshake with the next node, or with the server, took; zero if there was none.

@@ -199,6 +199,7 @@ mod tests {
             proxies: None,
             header: Some(HeaderVersion::V2),
             overlay: None,
+            as_clients: None,
         };
         let listener = Listener {
             listen: Some("[::1]:8080".parse().unwrap()),

@@ -183,7 +183,7 @@ fn address(listener: &Listener) -> Result<SocketAddr, Error> {
 
 /// The overlay of these listeners; all that have one have the same.
 fn overlay_of<'a>(mut listeners: impl Iterator<Item = &'a Listener>) -> Option<Overlay> {
-    listeners.find_map(|listener| listener.negotiation()?.overlay.clone())
+    listeners.find_map(|listener| listener.overlay().cloned())
 }
 
 fn start_gate(

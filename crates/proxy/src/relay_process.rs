@@ -179,7 +179,10 @@ fn serve() -> Result<(), Error> {
                     health.set_drained_clients(listeners.drained_clients());
                 }
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
-                Some((ToRelay::State(state), _)) => health.set_helper(state),
+                Some((ToRelay::State(state), _)) => {
+                    listeners.relay.overlay().set_ending(state.is_ending);
+                    health.set_helper(state);
+                }
                 Some(_) => return Err(Error::OutOfTurn),
                 // The helper has ended, so no process updates the routes any more.
                 None => return Ok(()),
@@ -220,15 +223,16 @@ fn serve() -> Result<(), Error> {
     }
 }
 
-/// Starts the exchanges with other nodes of an overlay, once there are any.
+/// Starts the thread for exchanges with other nodes of an overlay, and for warm connections, once there are any.
 fn start_exchanges(relay: &Relay, is_started: &mut bool) -> Result<(), Error> {
     let (shared, (_, clock)) = (relay.overlay(), relay.learned());
     let members = shared.members();
-    if *is_started || members.is_none_or(|members| !members.choice.exchange) {
+    let has_work = members.is_some_and(|members| members.choice.exchange || members.warm);
+    if *is_started || !has_work {
         return Ok(());
     }
     *is_started = true;
-    overlay::start(shared, clock, relay.observer())
+    overlay::start(shared, relay.limits(), clock, relay.observer())
         .map_err(Error::system("start the thread of the overlay"))
 }
 

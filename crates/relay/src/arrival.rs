@@ -7,6 +7,7 @@ use midspan_policy::{FirstFlight, Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 
 use super::limits::{Seat, SetAside};
+use super::overlay::OverlayPart;
 use super::register::SharedSocket;
 
 /// A connection that will become a session, with all decisions that are made before its legs exist.
@@ -37,6 +38,10 @@ pub struct Arrival {
     pub server_flight: Option<FirstFlight>,
     /// Memory that is set aside for a large receive window of the server leg.
     pub window: Option<SetAside>,
+    /// The server that the client has requested, if it is not the peer of the server leg.
+    pub name: Option<Box<str>>,
+    /// What the overlay has to do with it, if a gate has decided about its route.
+    pub overlay: Option<Box<OverlayPart>>,
 }
 
 impl Arrival {
@@ -53,6 +58,8 @@ impl Arrival {
             start: None,
             server_flight: None,
             window: None,
+            name: None,
+            overlay: None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The sockets of a session's two legs: how they are opened, and their options.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 
 use midspan_linux::tcp;
@@ -84,6 +84,31 @@ pub fn connect_as_client(
     let option_errors = u64::from(listener.set_up_leg(&socket, start, class).is_err());
     system::bind(&socket, request.client)?;
     connect(socket, request.server, option_errors)
+}
+
+/// Connects to a node of the overlay as a server leg of this listener: from this address of this machine, or from one
+/// of the listener's. `class` is the service class of the client's SYN.
+///
+/// # Errors
+/// Those of [`connect_as_proxy`].
+pub fn connect_to_node(
+    (node, from): (SocketAddr, Option<IpAddr>),
+    listener: &Listener,
+    start: &LegStart,
+    class: Dscp,
+) -> rustix::io::Result<Connecting> {
+    let from = from.map(|from| SocketAddr::new(from, 0));
+    let own = || listener.source.in_turn(node, 0).next().flatten();
+    let source = from.or_else(own);
+    connect_as_proxy(node, source, |socket| {
+        let mark = listener.marks.of_server_leg(start.initial_window);
+        let refused = [
+            set_common_options(socket).is_err(),
+            mark.is_some_and(|mark| tcp::set_mark(socket, mark).is_err()),
+            listener.set_up_leg(socket, start, class).is_err(),
+        ];
+        refused.map(u64::from).iter().sum()
+    })
 }
 
 /// Connects to a server from an address of this machine: from `source`, or from an address that the kernel

@@ -44,7 +44,7 @@
 //! | `changes` | adding, changing and removing listeners while the relay runs | |
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a fault | |
-//! | `overlay` | what is known of the overlay | |
+//! | [`overlay`] | what is known of the overlay; warm connections to its nodes | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
@@ -159,7 +159,7 @@ pub mod negotiation;
 pub mod observation;
 mod opening;
 mod openings;
-mod overlay;
+pub mod overlay;
 mod pipes;
 mod poll;
 pub mod profile;
@@ -188,7 +188,7 @@ mod transfer;
 pub use arrival::Arrival;
 pub use control::Clock;
 pub use knowledge::SharedKnowledge;
-pub use legs::{Connecting, connect_as_client, set_common_options};
+pub use legs::{Connecting, connect_as_client, connect_to_node, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{
     Destination, HeaderVersion, Language, Listener, ListenerMarks, Negotiation, ServiceClass,
@@ -196,7 +196,7 @@ pub use listener::{
 };
 pub use opening::ListenerId;
 pub use openings::{Openings, Reception, Released};
-pub use overlay::SharedOverlay;
+pub use overlay::{OverlayPart, SharedOverlay, log_broken_route};
 pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};

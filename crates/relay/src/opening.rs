@@ -2,13 +2,15 @@
 //! the server.
 
 mod admission;
+mod server_leg;
+
+pub use server_leg::NewLegSource;
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::overlay::{RouteDecision, RoutePolicy, Wanted};
 use midspan_policy::suspects::Treatment;
@@ -21,9 +23,9 @@ use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, ServerLegSource};
 use super::knowledge::SharedKnowledge;
-use super::leg_options::{self, LegError};
-use super::legs::{self, Connecting, InputStart, Legs};
-use super::limits::{Limits, Places, Seat, SetAside, Shortage};
+use super::leg_options::LegError;
+use super::legs::{self, InputStart, Legs};
+use super::limits::{Limits, Places, Seat, Shortage};
 use super::listener::{Listener, Negotiation};
 use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
@@ -371,52 +373,6 @@ impl Acceptor {
         self.policy.client_start(now, request, window, known)
     }
 
-    /// A server leg that is being connected, or is connected. `start` is what it is set to if it is
-    /// new.
-    ///
-    /// # Errors
-    /// Those of `socket(2)`, `bind(2)`, `connect(2)`.
-    fn connect_server(
-        &mut self,
-        source: ServerLegSource,
-        request: Request,
-        start: LegStart,
-        class: Dscp,
-    ) -> rustix::io::Result<Connecting> {
-        match source {
-            ServerLegSource::Connecting(socket) => Ok(Connecting {
-                socket,
-                option_errors: 0,
-            }),
-            ServerLegSource::ClientAddress => {
-                legs::connect_as_client(request, 0, &self.listener, &start, class)
-            }
-            ServerLegSource::OwnAddress => self.connect_as_proxy(request.server, &start, class),
-        }
-    }
-
-    /// Connects from the next of the listener's addresses. An address without a free port for this
-    /// server, or one that the machine has lost, leads to the address after it.
-    fn connect_as_proxy(
-        &mut self,
-        server: SocketAddr,
-        start: &LegStart,
-        class: Dscp,
-    ) -> rustix::io::Result<Connecting> {
-        let listener = Arc::clone(&self.listener);
-        let turn = self.connected;
-        self.connected = turn.wrapping_add(1);
-        let mut result = Err(Errno::ADDRNOTAVAIL);
-        for source in listener.source.in_turn(server, turn) {
-            let set_up = |socket: &OwnedFd| self.set_up_server(socket, start, class);
-            result = legs::connect_as_proxy(server, source, set_up);
-            if !matches!(result, Err(Errno::ADDRNOTAVAIL)) {
-                break;
-            }
-        }
-        result
-    }
-
     /// Accepts one waiting connection with a descriptor of the reserve, and resets it; returns
     /// whether there was one.
     pub fn shed(&self, reserve: &mut Vec<OwnedFd>) -> rustix::io::Result<bool> {
@@ -445,31 +401,6 @@ impl Acceptor {
         self.listener.class_of_leg(client)
     }
 
-    /// Begins to connect to one of the addresses of a server, for a session that is relayed without any
-    /// mechanism if `is_plain`. `class` is that of the client's SYN. Also returns the memory that is set aside
-    /// for a large receive window.
-    ///
-    /// # Errors
-    /// Those of `socket(2)` and `connect(2)`.
-    pub fn connect_new(
-        &mut self,
-        now: Time,
-        (request, is_plain): (&Request, bool),
-        class: Dscp,
-        limits: &Arc<Limits>,
-    ) -> rustix::io::Result<(Connecting, Option<SetAside>)> {
-        let mut start = LegStart::default();
-        let mut window = None;
-        if !is_plain {
-            let known = &mut self.knowledge;
-            start = self.policy.server_start(now, request, &[], known);
-            window = limits.offer_window(&mut start);
-        }
-        let source = ServerLegSource::OwnAddress;
-        let connecting = self.connect_server(source, *request, start, class)?;
-        Ok((connecting, window))
-    }
-
     /// The server of a session has never answered.
     pub fn note_unanswered(&self, client: &OwnedFd) {
         self.finder.note_unanswered(client);
@@ -483,34 +414,6 @@ impl Acceptor {
         }
         let result = self.listener.set_up_leg(client, &start, class);
         self.note(result)
-    }
-
-    fn set_up_server(&mut self, server: &OwnedFd, leg: &LegStart, class: Dscp) -> u64 {
-        let mut leg = leg.clone();
-        // Most sessions end before keep-alive matters: see `keep_server_alive`.
-        if leg.keepalive == self.listener.session.server.keepalive {
-            leg.keepalive = None;
-        }
-        let mut errors = u64::from(legs::set_common_options(server).is_err());
-        if let Some(mark) = self.listener.marks.server {
-            errors += self.note(tcp::set_mark(server, mark));
-        }
-        let result = self.listener.set_up_leg(server, &leg, class);
-        errors + self.note(result)
-    }
-
-    /// Sets keep-alive on the server leg of a session that lasts; returns the number of refused
-    /// options.
-    pub fn keep_server_alive(&mut self, server: &OwnedFd) -> u64 {
-        let keepalive = self.listener.session.server.keepalive;
-        if keepalive.is_none() {
-            return 0;
-        }
-        let start = LegStart {
-            keepalive,
-            ..LegStart::default()
-        };
-        self.note(leg_options::apply(server, &start))
     }
 
     /// Counts a refused option and logs the first: the session continues without it.

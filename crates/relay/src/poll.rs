@@ -39,8 +39,9 @@ const LISTENER_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::EXCLUSIVE
 const SOURCE_INTEREST: EventFlags = EventFlags::IN.union(EventFlags::ET);
 /// Edge-triggered. Of the threads that watch the same descriptor and sleep, an event wakes one.
 const SHARED_SOURCE_INTEREST: EventFlags = SOURCE_INTEREST.union(EventFlags::EXCLUSIVE);
-/// Edge-triggered; a further descriptor of a source: a socket that is being connected.
-const SOURCE_SOCKET_INTEREST: EventFlags = EventFlags::OUT.union(EventFlags::ET);
+/// Edge-triggered; a further descriptor of a source: a socket that is being connected, or whose first bytes
+/// are awaited.
+const SOURCE_SOCKET_INTEREST: EventFlags = NEGOTIATION_INTEREST;
 
 /// The owner of an event's descriptor. An event may arrive for a session that has just ended; then
 /// the table has no value for its key.
@@ -196,8 +197,7 @@ impl Poll {
         self.watch(descriptor, Token::Source(index, 0), interest, Watched::New)
     }
 
-    /// Watches a socket of a source of events until it is connected, or has failed,
-    /// edge-triggered. The number is at least 1, and has 48 bits.
+    /// Watches a socket of a source of events, edge-triggered. The number is at least 1, and has 48 bits.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.

@@ -42,8 +42,8 @@ pub trait EventSource: Send {
     /// The descriptor has become readable, or the deadline has passed.
     fn handle(&mut self, host: &mut SourceHost<'_>);
 
-    /// A [further socket](SourceSockets) is connected, or has failed. The socket may be closed
-    /// already.
+    /// A [further socket](SourceSockets) is connected, has become readable, or has failed. The socket may be
+    /// closed already.
     fn handle_socket(&mut self, number: u64, host: &mut SourceHost<'_>) {
         let _ = (number, host);
     }
@@ -69,7 +69,7 @@ pub trait EventSource: Send {
     }
 }
 
-/// The sockets that a thread watches for a source of events until they are connected, in addition to
+/// The sockets that a thread watches for a source of events until they belong to a session, in addition to
 /// the source's own descriptor.
 #[derive(Debug, Clone)]
 pub struct SourceSockets {
@@ -79,9 +79,9 @@ pub struct SourceSockets {
 }
 
 impl SourceSockets {
-    /// Watches a socket: the thread calls [`EventSource::handle_socket`] with this number, at least
-    /// 1 and less than 2^48, once the socket is connected or has failed. A socket that is closed is
-    /// no longer watched.
+    /// Watches a socket, edge-triggered: the thread calls [`EventSource::handle_socket`] with this number, at
+    /// least 1 and less than 2^48, when the socket is connected, becomes readable, or has failed. A socket
+    /// that is closed is no longer watched.
     ///
     /// # Errors
     /// Those of `epoll_ctl(2)`.

@@ -142,7 +142,8 @@ impl Hop {
             | HopRefusal::TooLong
             | HopRefusal::NoTransit
             | HopRefusal::UnknownNode
-            | HopRefusal::NoExit => HopError::HttpRequestDenied,
+            | HopRefusal::NoExit
+            | HopRefusal::ForeignClient => HopError::HttpRequestDenied,
         })
     }
 

@@ -123,6 +123,17 @@ impl HopFailure {
         }
     }
 
+    /// Whether the route is the reason, so that another one may lead to the server, where the client would be
+    /// informed of this. `own` is the node that calls: if it has no room itself, no other route helps.
+    #[must_use]
+    pub fn is_of_route(&self, of_client: Failure, own: Option<&NodeName>) -> bool {
+        match of_client {
+            Failure::RouteBroken => true,
+            Failure::Shortage => self.node.as_ref() != own,
+            _ => false,
+        }
+    }
+
     /// What the client is informed of. Only the exit reports about the server; an error between two
     /// nodes is none of the server.
     #[must_use]
@@ -239,5 +250,20 @@ mod tests {
         }
         let busy = seen(Some("fra"), HopError::ConnectionLimitReached);
         assert_eq!(busy, Failure::Shortage);
+    }
+
+    #[test]
+    fn another_route_helps_if_a_node_is_the_reason() {
+        let is_of_route = |node: &str, of_client| {
+            let failure = HopFailure {
+                node: node.parse().ok(),
+                error: HopError::ConnectionLimitReached,
+            };
+            let own: NodeName = "ams".parse().unwrap();
+            failure.is_of_route(of_client, Some(&own))
+        };
+        assert!(is_of_route("fra", Failure::RouteBroken) && is_of_route("fra", Failure::Shortage));
+        assert!(!is_of_route("ams", Failure::Shortage));
+        assert!(!is_of_route("sin", Failure::Refused) && !is_of_route("sin", Failure::TimedOut));
     }
 }

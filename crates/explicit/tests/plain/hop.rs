@@ -151,6 +151,8 @@ fn each_node_adds_the_time_that_it_took() {
 fn answers_of_other_proxies_are_understood() {
     let next = |kind| NextHop {
         node: name("squid"),
+        leg: name("squid"),
+        from: None,
         address: "192.0.2.9:3128".parse().unwrap(),
         kind,
         rest: Vec::new(),

@@ -171,6 +171,7 @@ fn whole(numbers: &InterceptionNumbers) -> Result<String, String> {
             ipv6_port: Some(1),
             ..Selection::default()
         }],
+        as_clients: false,
         more_interfaces: [].into(),
         bypasses: Vec::new(),
         left_alone: Default::default(),

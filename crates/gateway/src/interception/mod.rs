@@ -427,11 +427,11 @@ impl Interception {
         Ok(rules || routes > 0 && !family)
     }
 
-    /// Adds the missing rules and routes of the intercepted families. A family that is switched off
+    /// Adds the missing rules and routes of the families that are delivered. A family that is switched off
     /// needs none; its packets arrive again only after it is switched on.
     fn ensure_delivery(&self) -> Result<usize, NetlinkError> {
         let takes = |family: &AddressFamily| match family {
-            AddressFamily::Inet6 => self.plan.takes_ipv6(),
+            AddressFamily::Inet6 => self.plan.delivers_ipv6(),
             _ => true,
         };
         let families = usable_families().filter(takes);

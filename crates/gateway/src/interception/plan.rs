@@ -96,6 +96,8 @@ pub struct Plan {
     pub numbers: InterceptionNumbers,
     /// The connections of each listener. The first selection that matches a connection applies.
     pub selections: Vec<Selection>,
+    /// Whether server legs of other listeners have the addresses of clients, too.
+    pub as_clients: bool,
     /// Interfaces at which clients of earlier selections may still be. Their connections continue.
     pub more_interfaces: BTreeSet<String>,
     /// New connections from and to these hosts pass untouched.
@@ -119,6 +121,11 @@ impl Plan {
     #[must_use]
     pub fn takes_ipv6(&self) -> bool {
         (self.selections.iter()).any(|selection| selection.ipv6_port.is_some())
+    }
+
+    /// Whether packets of IPv6 connections have to reach this machine although they are for other addresses.
+    pub(super) fn delivers_ipv6(&self) -> bool {
+        self.as_clients || self.takes_ipv6()
     }
 
     /// The interfaces of clients, each once.

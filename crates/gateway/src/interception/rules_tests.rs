@@ -47,6 +47,7 @@ fn plan() -> Plan {
                 ..Selection::default()
             },
         ],
+        as_clients: false,
         more_interfaces: BTreeSet::new(),
         bypasses: Vec::new(),
         left_alone: Default::default(),

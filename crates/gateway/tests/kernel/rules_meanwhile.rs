@@ -78,6 +78,7 @@ fn rules_of_interception_are_known_once_they_are_set() {
     let plan = Plan {
         numbers,
         selections: vec![selection],
+        as_clients: false,
         more_interfaces: std::iter::empty().collect(),
         bypasses: Vec::new(),
         left_alone: LeftAlone::default(),

@@ -94,6 +94,8 @@ fn status_text(report: &OverlayReport, width: Option<u16>) -> String {
             roles(node.transit, node.exit).to_owned(),
             node.overload.clone().unwrap_or_else(|| node.health.clone()),
             node.heard_seconds.map_or_else(unknown, numbers::age),
+            format!("{} / {}", node.sessions_to, node.sessions_from),
+            node.warm.ready.to_string(),
         ];
         row.extend(leg(&node.leg));
         row
@@ -106,6 +108,8 @@ fn status_text(report: &OverlayReport, width: Option<u16>) -> String {
             "role",
             "state",
             "heard",
+            "sessions to / from",
+            "warm",
             "rtt",
             "loss",
             "rate",
@@ -151,6 +155,19 @@ fn status_text(report: &OverlayReport, width: Option<u16>) -> String {
             exits,
             width,
         );
+    }
+    let sessions = report.routes.iter().map(|row| {
+        let route = match row.route.is_empty() {
+            true => "leaves here".to_owned(),
+            false => row.route.join(" "),
+        };
+        vec![row.listener.clone(), route, row.sessions.to_string()]
+    });
+    let sessions: Vec<_> = sessions.collect();
+    if !sessions.is_empty() {
+        let columns = ["listener", "route", "sessions"];
+        text += "\n";
+        text += &table("Sessions by route", &columns, sessions, width);
     }
     text
 }
@@ -255,8 +272,10 @@ mod tests {
             "rtt_seconds":0.03,"base_rtt_seconds":0.03,"loss":0.001,"rate_bits_per_second":20000000,
             "congestion_control":"bbr","reports":{"age_seconds":2.0,"legs":[["sin",
             {"rtt_seconds":0.07,"base_rtt_seconds":null,"loss":0.01,"rate_bits_per_second":null,
-            "congestion_control":"cubic"}]]}}],
-            "exits":[{"exit":"sin","route":["fra","sin"],"changes":1}]}"#,
+            "congestion_control":"cubic"}]]},"sessions_to":31,"sessions_from":17,"calls_failed":1,
+            "hops_refused":[["looping",0]],"warm":{"ready":4,"used":30,"missed":1,"ended":0}}],
+            "exits":[{"exit":"sin","route":["fra","sin"],"changes":1}],
+            "routes":[{"listener":"socks","route":[],"sessions":12}]}"#,
         )
         .unwrap();
         let said = status_text(&report, Some(200));
@@ -268,6 +287,8 @@ mod tests {
             "fra to sin",
             "70 ms",
             "fra sin",
+            "31 / 17",
+            "leaves here",
         ] {
             assert!(said.contains(part), "{part}:\n{said}");
         }

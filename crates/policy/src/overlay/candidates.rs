@@ -26,8 +26,15 @@ struct Rates<'a> {
     into: BTreeMap<&'a NodeName, BitRate>,
 }
 
+/// For each node that can be the first one of a route, the legs to it.
+type FirstLegs<'a> = BTreeMap<&'a NodeName, Vec<NodeName>>;
+
+fn first_legs<'a>(legs: &'a FirstLegs<'_>, node: &NodeName) -> std::slice::Iter<'a, NodeName> {
+    legs.get(node).map_or(&[][..], Vec::as_slice).iter()
+}
+
 impl KnownOverlay {
-    /// All routes to this exit, the straight one first.
+    /// All routes to this exit, the straight ones first.
     #[must_use]
     pub fn candidates(&self, now: Time, overlay: &Overlay, exit: &NodeName) -> Vec<Candidate> {
         let own = &overlay.own;
@@ -44,18 +51,29 @@ impl KnownOverlay {
             .map(|node| &node.name)
             .filter(|node| *node != own && *node != exit)
             .collect();
-        let mut routes = self.shortest(now, own, transit.iter().map(|node| vec![*node, exit]));
+        let legs: FirstLegs<'_> = (transit.iter().copied().chain([exit]))
+            .map(|node| (node, overlay.legs_to(node)))
+            .collect();
+        let one = transit.iter().flat_map(|node| {
+            let firsts = first_legs(&legs, node);
+            firsts.map(move |first| vec![first, exit])
+        });
+        let mut routes = self.shortest(now, own, one);
         if transit.len() <= MOST_PAIRED {
-            let pairs = transit.iter().flat_map(|first| {
-                let others = transit.iter().filter(move |second| *second != first);
-                others.map(move |second| vec![*first, *second, exit])
+            let pairs = transit.iter().flat_map(|node| {
+                let others = transit.iter().filter(move |second| *second != node);
+                let firsts = first_legs(&legs, node);
+                firsts.flat_map(move |first| {
+                    others.clone().map(move |second| vec![first, *second, exit])
+                })
             });
             // A longer route with an unknown leg is of no use before the shorter ones are known.
             let is_known = |nodes: &Vec<&NodeName>| self.sum(now, own, nodes).is_some();
             routes.extend(self.shortest(now, own, pairs.filter(is_known)));
         }
         let rates = self.rates(now, own);
-        std::iter::once(vec![exit])
+        first_legs(&legs, exit)
+            .map(|first| vec![first])
             .chain(routes)
             .filter_map(|nodes| Route::new(nodes.into_iter().cloned().collect()))
             .map(|route| self.candidate(now, overlay, route, &rates))
@@ -74,7 +92,8 @@ impl KnownOverlay {
     ) -> Option<TimeSpan> {
         let rates = self.rates(now, &overlay.own);
         let exit = route.and_then(|route| route.nodes().last());
-        let round_trip = self.last_leg(now, exit, site)?;
+        let exit = exit.map(NodeName::node);
+        let round_trip = self.last_leg(now, exit.as_ref(), site)?;
         let mut legs = vec![RouteLeg {
             round_trip,
             loss: UNKNOWN_LOSS,
@@ -187,8 +206,13 @@ impl KnownOverlay {
         let own = &overlay.own;
         let round_trip = self.round_trip(now, own, from, to)?;
         let row = self.row(now, from);
-        let row = row.and_then(|(_, row)| row.legs.iter().find(|leg| leg.to == *to));
-        let (loss, rate, congestion) = match (row, self.leg_to(to).filter(|_| from == own)) {
+        let row = row.and_then(|(_, row)| row.legs.iter().find(|leg| leg.to.is_node(to)));
+        // The other end does not distinguish the uplinks of this node: they differ as this node measures them.
+        let of_own = match from.uplink() {
+            Some(_) => self.leg_to(from).filter(|_| to == own),
+            None => self.leg_to(to).filter(|_| from == own),
+        };
+        let (loss, rate, congestion) = match (row, of_own) {
             (_, Some(leg)) => (leg.loss.get(now), leg.rate.get(now), leg.congestion),
             (Some(leg), None) => (leg.loss.as_f64(), leg.rate, leg.congestion),
             (None, None) => (UNKNOWN_LOSS, None, Congestion::default()),
@@ -221,7 +245,7 @@ impl KnownOverlay {
         }
         let reported = |from: &NodeName, to: &NodeName| {
             let (at, row) = self.row(now, from)?;
-            let leg = row.legs.iter().find(|leg| leg.to == *to)?;
+            let leg = row.legs.iter().find(|leg| leg.to.is_node(to))?;
             Some((at, leg.round_trip))
         };
         let timed = |from: &NodeName, to: &NodeName| {

@@ -32,8 +32,12 @@ pub enum HopStep {
 pub struct NextHop {
     /// The node.
     pub node: NodeName,
+    /// The leg to it: the node's name, or a name of its own if this node has several uplinks.
+    pub leg: NodeName,
     /// Where it accepts hops, by this node's own list of members.
     pub address: SocketAddr,
+    /// The address of this machine from which the leg begins; `None` if the kernel chooses.
+    pub from: Option<IpAddr>,
     /// Its kind.
     pub kind: NodeKind,
     /// The nodes after it, the exit last.
@@ -64,6 +68,9 @@ pub enum HopRefusal {
     /// This node connects to no server for others.
     #[error("this node is no exit")]
     NoExit,
+    /// This node connects to servers from its clients' addresses, and not from this one.
+    #[error("this node does not connect from the address of the session's client")]
+    ForeignClient,
 }
 
 impl NextHop {
@@ -122,7 +129,9 @@ impl Overlay {
         let (node, address) = address.ok_or(HopRefusal::UnknownNode)?;
         Ok(NextHop {
             node: node.name.clone(),
+            leg: first.clone(),
             address,
+            from: self.source_of(first),
             kind: node.kind,
             rest: rest.to_vec(),
         })
@@ -168,6 +177,8 @@ mod tests {
             nodes,
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
+            warm: false,
+            uplinks: Vec::new(),
         }
     }
 

@@ -31,8 +31,8 @@ const ROW_KEPT: TimeSpan = TimeSpan::from_seconds(60);
 /// Least time limit of a handshake, and the same in round trips.
 const LEAST_CONNECT: TimeSpan = TimeSpan::from_milliseconds(1_500);
 const CONNECT_ROUND_TRIPS: u64 = 4;
-/// Most nodes, legs between other nodes, and last legs that are remembered.
-const MOST_PEERS: usize = 64;
+/// Most legs to other nodes, legs between these, and last legs that are remembered.
+const MOST_PEERS: usize = 512;
 const MOST_LEGS: usize = 4096;
 const MOST_LAST_LEGS: usize = 16_384;
 
@@ -44,7 +44,10 @@ type Leg = (NodeName, NodeName);
 pub struct KnownOverlay {
     pub(super) seed: u64,
     pub(super) dice: Dice,
+    /// By the names of the legs to them.
     peers: BTreeMap<NodeName, Peer>,
+    /// Whether there are legs over uplinks.
+    has_uplinks: bool,
     /// Legs between other nodes: round trips that nodes report when a session is opened.
     timed: BTreeMap<Leg, RoundTripEstimate>,
     /// Legs between other nodes over which calls have failed.
@@ -91,6 +94,7 @@ impl KnownOverlay {
             seed,
             dice: Dice::new(seed),
             peers: BTreeMap::new(),
+            has_uplinks: false,
             timed: BTreeMap::new(),
             broken: BTreeMap::new(),
             last_legs: BTreeMap::new(),
@@ -117,7 +121,7 @@ impl KnownOverlay {
     ) {
         let time_of = |node: &NodeName| {
             let mut all = times.iter();
-            all.find(|(name, _)| name == node).map(|(_, time)| *time)
+            all.find(|(name, _)| name.is_node(node)).map(|(_, time)| *time)
         };
         for (place, (from, to)) in route.hops(own).enumerate() {
             if place == 0 {
@@ -130,7 +134,7 @@ impl KnownOverlay {
                 }
                 continue;
             }
-            let leg = (from.clone(), to.clone());
+            let leg = between(from, to);
             self.broken.remove(&leg);
             if let Some(time) = time_of(from)
                 && (self.timed.len() < MOST_LEGS || self.timed.contains_key(&leg))
@@ -141,7 +145,7 @@ impl KnownOverlay {
         if let (Some(exit), Some(site)) = (route.nodes().last(), site)
             && let Some(time) = time_of(exit)
         {
-            self.note_last_leg(now, Some(exit.clone()), site, time);
+            self.note_last_leg(now, Some(exit.node()), site, time);
         }
     }
 
@@ -159,15 +163,18 @@ impl KnownOverlay {
         let reporter = failure.node.as_ref().filter(|node| *node != own);
         if failure.is_busy {
             // If this node itself has no room, no other node is busy.
-            if let Some(peer) = reporter.and_then(|node| self.peer_mut(node)) {
-                peer.load.refuse(now);
+            if let Some(node) = reporter {
+                self.note_refused(now, node);
             }
             return;
         }
         let mut hops = route.hops(own);
-        let after = reporter.and_then(|node| route.hops(own).find(|(from, _)| *from == node));
+        let after = reporter.and_then(|node| {
+            let mut hops = route.hops(own);
+            hops.find(|(from, _)| from.is_node(node))
+        });
         // An exit that refuses the session: the leg to it leads nowhere.
-        let before = || hops.find(|(_, to)| Some(*to) == reporter);
+        let before = || hops.find(|(_, to)| reporter.is_some_and(|node| to.is_node(node)));
         let leg = after.or_else(before).or_else(|| route.hops(own).next());
         match leg {
             Some((from, to)) if from == own => {
@@ -176,7 +183,7 @@ impl KnownOverlay {
                 }
             }
             Some((from, to)) => {
-                let leg = (from.clone(), to.clone());
+                let leg = between(from, to);
                 if self.broken.len() >= MOST_LEGS && !self.broken.contains_key(&leg) {
                     return;
                 }
@@ -187,6 +194,19 @@ impl KnownOverlay {
                 liveness.failed(now);
             }
             None => {}
+        }
+    }
+
+    /// A node has refused a session because it has no room.
+    fn note_refused(&mut self, now: Time, node: &NodeName) {
+        if !self.has_uplinks {
+            if let Some(peer) = self.peer_mut(node) {
+                peer.load.refuse(now);
+            }
+            return;
+        }
+        for (_, peer) in self.peers.iter_mut().filter(|(leg, _)| leg.is_node(node)) {
+            peer.load.refuse(now);
         }
     }
 
@@ -232,7 +252,7 @@ impl KnownOverlay {
         self.comparison.note(now, site, left, carried);
     }
 
-    /// The load of this node: shares of its memory budget and of the busiest thread's time, in 1/1000.
+    /// The load of this node: shares of its memory budget and of the time of its threads, in 1/1000.
     pub fn note_own_load(&mut self, now: Time, (memory, time): (u16, u16), is_draining: bool) {
         let is_busy = self.busy.note(now, memory, time);
         self.overload.report(is_busy, is_draining);
@@ -245,10 +265,20 @@ impl KnownOverlay {
         let overload = self.overload.get(now);
         let legs = self.peers.iter().filter_map(|(to, peer)| {
             let is_up = self.health(now, to) < Health::Suspect;
-            RowLeg::of(now, to.clone(), &peer.leg).filter(|_| is_up)
+            RowLeg::of(now, to.node(), &peer.leg).filter(|_| is_up)
         });
+        let mut best: Vec<RowLeg> = Vec::new();
+        for leg in legs {
+            // The legs to one node over several uplinks are neighbours.
+            match best.last_mut().filter(|last| last.to == leg.to) {
+                Some(last) if leg.round_trip < last.round_trip => *last = leg,
+                Some(_) => {}
+                None => best.push(leg),
+            }
+        }
+        best.truncate(MOST_ROW_LEGS);
         Row {
-            legs: legs.take(MOST_ROW_LEGS).collect(),
+            legs: best,
             load: self.load,
             is_busy: overload == Some(Overload::Busy),
             is_draining: overload == Some(Overload::Draining),
@@ -269,8 +299,7 @@ impl KnownOverlay {
     /// is lost, which is sent again after 1 s.
     #[must_use]
     pub fn connect_limit(&self, now: Time, node: &NodeName) -> TimeSpan {
-        let leg = self.peers.get(node).map(|peer| &peer.leg);
-        let smoothed = leg.and_then(|leg| leg.round_trip.smoothed(now));
+        let smoothed = self.round_trip_to(now, node);
         let round_trips = smoothed.unwrap_or(TimeSpan::ZERO) * CONNECT_ROUND_TRIPS;
         LEAST_CONNECT.max(round_trips)
     }
@@ -290,6 +319,12 @@ impl KnownOverlay {
         self.peers.get(node).map(|peer| &peer.leg)
     }
 
+    /// The smoothed round trip of the leg to a node, as this node has measured it.
+    #[must_use]
+    pub fn round_trip_to(&self, now: Time, node: &NodeName) -> Option<TimeSpan> {
+        self.peers.get(node)?.leg.round_trip.smoothed(now)
+    }
+
     /// When a node has last answered.
     #[must_use]
     pub fn last_heard(&self, node: &NodeName) -> Option<Time> {
@@ -299,13 +334,14 @@ impl KnownOverlay {
     /// Why a node gets no new sessions.
     #[must_use]
     pub fn overload(&self, now: Time, node: &NodeName) -> Option<Overload> {
-        self.peers.get(node)?.load.get(now)
+        self.legs_of(node).find_map(|peer| peer.load.get(now))
     }
 
     /// The newest row of a node, and when it arrived, unless it is too old.
     #[must_use]
     pub fn row(&self, now: Time, node: &NodeName) -> Option<(Time, &Row)> {
-        let (at, row) = self.peers.get(node)?.row.as_ref()?;
+        let rows = self.legs_of(node).filter_map(|peer| peer.row.as_ref());
+        let (at, row) = rows.max_by_key(|(at, _)| *at)?;
         (now.since(*at) < ROW_KEPT).then_some((*at, row))
     }
 
@@ -317,12 +353,12 @@ impl KnownOverlay {
 
     /// The round trip of a leg between two other nodes, from the times that nodes report.
     pub(super) fn timed(&self, from: &NodeName, to: &NodeName) -> Option<&RoundTripEstimate> {
-        self.timed.get(&(from.clone(), to.clone()))
+        self.timed.get(&between(from, to))
     }
 
     /// Whether calls over a leg between two other nodes have failed recently.
     pub(super) fn is_broken(&self, now: Time, from: &NodeName, to: &NodeName) -> bool {
-        let liveness = self.broken.get(&(from.clone(), to.clone()));
+        let liveness = self.broken.get(&between(from, to));
         liveness.is_some_and(|it| it.health(now, NO_RHYTHM) >= Health::Suspect)
     }
 
@@ -334,6 +370,15 @@ impl KnownOverlay {
         site: IpNet,
     ) -> Option<TimeSpan> {
         self.last_legs.get(&(exit.cloned(), site))?.get(now)
+    }
+
+    /// What is known of a node by all legs to it.
+    fn legs_of(&self, node: &NodeName) -> impl Iterator<Item = &Peer> {
+        let exact = self.peers.get(node).filter(|_| !self.has_uplinks);
+        let all = self.has_uplinks.then(|| self.peers.iter());
+        let of_node = all.into_iter().flatten();
+        let of_node = of_node.filter(move |(leg, _)| leg.is_node(node));
+        exact.into_iter().chain(of_node.map(|(_, peer)| peer))
     }
 
     pub(super) fn peers(&self) -> impl Iterator<Item = (&NodeName, &Peer)> {
@@ -354,6 +399,7 @@ impl KnownOverlay {
     }
 
     fn peer_mut(&mut self, node: &NodeName) -> Option<&mut Peer> {
+        self.has_uplinks |= node.uplink().is_some();
         let has_room = self.peers.len() < MOST_PEERS || self.peers.contains_key(node);
         has_room.then(|| self.peers.entry(node.clone()).or_default())
     }
@@ -375,6 +421,11 @@ impl KnownOverlay {
             round_trip: peer.leg.round_trip.smoothed(now).unwrap_or(TimeSpan::ZERO),
         }
     }
+}
+
+/// The leg between two nodes, over whichever uplink.
+fn between(from: &NodeName, to: &NodeName) -> Leg {
+    (from.node(), to.node())
 }
 
 /// A leg between two other nodes: its silence means nothing.

@@ -43,6 +43,15 @@ pub enum Health {
 }
 
 impl Health {
+    /// All of them, the best one first.
+    pub const ALL: [Self; 5] = [
+        Self::Up,
+        Self::Probation,
+        Self::Unknown,
+        Self::Suspect,
+        Self::Down,
+    ];
+
     /// The word for it.
     #[must_use]
     pub const fn name(self) -> &'static str {

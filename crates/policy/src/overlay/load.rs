@@ -5,9 +5,9 @@
 
 use midspan_units::{Time, TimeSpan};
 
-/// A node is busy with this share of its memory, or of its loop's time, in 1/1000, …
+/// A node is busy with this share of its memory, or of the time of its threads, in 1/1000, …
 const MEMORY: (u16, u16) = (875, 750);
-const LOOP: (u16, u16) = (800, 600);
+const TIME: (u16, u16) = (800, 600);
 /// … for this time; it is not busy any more below the second numbers.
 const LASTING: TimeSpan = TimeSpan::from_seconds(5);
 /// A node that has refused a session because it has no room is busy for this time.
@@ -21,11 +21,11 @@ pub struct BusyRule {
 }
 
 impl BusyRule {
-    /// Takes the used share of the memory budget, and of the busiest thread's time, both in 1/1000;
+    /// Takes the used share of the memory budget, and of the time of the threads, both in 1/1000;
     /// returns whether the node is busy.
     pub fn note(&mut self, now: Time, memory: u16, busy_time: u16) -> bool {
-        let is_above = memory >= MEMORY.0 || busy_time >= LOOP.0;
-        let is_below = memory < MEMORY.1 && busy_time < LOOP.1;
+        let is_above = memory >= MEMORY.0 || busy_time >= TIME.0;
+        let is_below = memory < MEMORY.1 && busy_time < TIME.1;
         self.since = match is_above {
             true => self.since.or(Some(now)),
             false => None,

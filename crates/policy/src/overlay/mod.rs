@@ -23,6 +23,8 @@
 //! | [`completion_time`] | the prediction |
 //! | [`Candidate`] | one route to an exit, with its prediction and its obstacle |
 //! | [`PresentRoute`] | the present route to an exit, and when it changes |
+//! | [`Uplink`] | one of several links of this node; each has a leg to each other node |
+//! | [`Warmth`] | how many connections to a node are kept for the next sessions |
 //!
 //! A node connects only to addresses of its own list of members, or, as an exit, to servers that it
 //! [serves](Node::serves()). What others name in a request are names of nodes, never their addresses.
@@ -50,6 +52,8 @@ mod routes;
 mod row;
 mod settings;
 mod sticky_exits;
+mod uplink;
+mod warmth;
 
 use std::net::IpAddr;
 
@@ -75,6 +79,8 @@ pub use routes::{
 };
 pub use row::{MOST_ROW_LEGS, Row, RowLeg};
 pub use settings::ChoiceSettings;
+pub use uplink::Uplink;
+pub use warmth::Warmth;
 
 /// Most nodes of a route. The measurements of Maki and Bhole show that each further proxy gains less
 /// than the one before, and each adds a failure.
@@ -92,13 +98,17 @@ pub struct Overlay {
     pub routes: Vec<OperatorRoute>,
     /// How routes are chosen by measurements.
     pub choice: ChoiceSettings,
+    /// Whether connections to nodes are kept for the next sessions.
+    pub warm: bool,
+    /// The uplinks of this node; empty if there is no choice among them.
+    pub uplinks: Vec<Uplink>,
 }
 
 impl Overlay {
-    /// The node of this name.
+    /// The node of this name, or at the other end of this leg.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {
-        self.nodes.iter().find(|node| node.name == *name)
+        self.nodes.iter().find(|node| node.name.is_node(name))
     }
 
     /// This node.
@@ -112,6 +122,15 @@ impl Overlay {
     pub fn has_choice(&self) -> bool {
         let is_open = |route: &OperatorRoute| matches!(route.by, RouteBy::Exits { .. });
         self.choice.for_all || self.routes.iter().any(is_open)
+    }
+
+    /// What chooses the routes of the sessions that enter at one listener of this node.
+    #[must_use]
+    pub fn route_policy(&self) -> Box<dyn RoutePolicy + Send> {
+        match self.has_choice() {
+            true => Box::new(ChosenRoutes::new(self.clone())),
+            false => Box::new(OperatorRoutes::new(self.routes.clone())),
+        }
     }
 
     /// Whether hops may come from this address.

@@ -16,6 +16,9 @@ pub const LONGEST_NODE_NAME: usize = 32;
 #[serde(try_from = "String", into = "String")]
 pub struct NodeName(String);
 
+/// Between the name of a node and that of an uplink. No text that is parsed has it.
+const BY_UPLINK: char = '/';
+
 /// A text is not the name of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
@@ -29,6 +32,35 @@ impl NodeName {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The name of the leg from this machine to the node over one of its uplinks. It is a name within this process:
+    /// other nodes read the name of the node.
+    #[must_use]
+    pub fn by_uplink(&self, uplink: &Self) -> Self {
+        Self(format!("{}{BY_UPLINK}{}", self.plain(), uplink.0))
+    }
+
+    /// The name of the node, without the uplink of a leg.
+    #[must_use]
+    pub fn node(&self) -> Self {
+        Self(self.plain().to_owned())
+    }
+
+    /// The uplink of a leg.
+    #[must_use]
+    pub fn uplink(&self) -> Option<&str> {
+        self.0.split_once(BY_UPLINK).map(|(_, uplink)| uplink)
+    }
+
+    /// Whether both are the same node, over any uplink.
+    #[must_use]
+    pub fn is_node(&self, other: &Self) -> bool {
+        self.plain() == other.plain()
+    }
+
+    fn plain(&self) -> &str {
+        self.0.split(BY_UPLINK).next().unwrap_or(&self.0)
     }
 }
 
@@ -84,10 +116,22 @@ mod tests {
             "fra_2",
             "fra.example",
             "frä",
+            "fra/lte",
             "fra\r",
             &"x".repeat(33),
         ] {
             assert_eq!(wrong.parse::<NodeName>(), Err(InvalidNodeName), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_leg_by_an_uplink_has_a_name_of_its_own() {
+        let node: NodeName = "hub".parse().unwrap();
+        let leg = node.by_uplink(&"lte".parse().unwrap());
+        assert_eq!((leg.as_str(), leg.uplink()), ("hub/lte", Some("lte")));
+        assert_eq!((leg.node(), node.uplink()), (node.clone(), None));
+        assert!(leg.is_node(&node) && node.is_node(&leg) && leg != node);
+        assert!(!leg.is_node(&"hub2".parse().unwrap()));
+        assert_eq!(leg.by_uplink(&"vsat".parse().unwrap()).as_str(), "hub/vsat");
     }
 }

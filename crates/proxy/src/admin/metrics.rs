@@ -20,6 +20,7 @@ use crate::fragmenting::Fragments;
 
 use crate::gate::GateStatistics;
 use crate::health::{Condition, Known, OwnUse};
+use crate::overlay::OverlayReport;
 
 /// All numbers at one moment.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct Snapshot {
     pub refused_system_calls: u64,
     /// What splitting gains.
     pub gains: GainTotals,
+    /// The other nodes of the overlay, and the sessions by route.
+    pub overlay: OverlayReport,
     /// Late threads, and the state that the helper has sent.
     pub(crate) known: Known,
     /// Lines that the relay could not log.
@@ -112,6 +115,7 @@ macro_rules! unit {
 }
 
 mod interception;
+mod overlay;
 mod process;
 
 /// All metrics.
@@ -119,6 +123,7 @@ fn metrics() -> impl Iterator<Item = &'static Metric> {
     let lists = [
         OF_MIDSPAN,
         interception::OF_INTERCEPTION,
+        overlay::OF_OVERLAY,
         process::OF_PROCESSES,
     ];
     lists.into_iter().flatten()
@@ -306,11 +311,15 @@ metrics! {
     /// Connections that ended before a session began, by reason: policy; access (rules); drained (the
     /// client); panic (such a connection may have caused one, or a stuck thread, also without any mechanism);
     /// overload; of listeners that negotiate malformed, unsupported, unauthenticated, silent, gone (the client
-    /// closed without a request), name (has no address); of overlay hops looping, forged, unroutable; of transparent listeners
-    /// server_refused, server_unanswered.
+    /// closed without a request), name (has no address); of overlay hops looping, forged, unroutable (of
+    /// transparent listeners, too: no route leads to the server); of transparent listeners server_refused,
+    /// server_unanswered.
     Counter "refusals" ("reason") = |now, sink| {
-        let at_syn = now.gate.as_ref().map_or(0, |gate| gate.refused_by_policy);
-        let by_policy = now.statistics.refused_by_policy + at_syn;
+        let at_syn = now.gate.as_ref();
+        let at_syn = at_syn.map_or((0, 0), |gate| {
+            (gate.refused_by_policy, gate.refused_unroutable)
+        });
+        let by_policy = now.statistics.refused_by_policy + at_syn.0;
         let Statistics {
             negotiations_abandoned: gone,
             refused_by_access: access,
@@ -341,7 +350,7 @@ metrics! {
             ("name", name),
             ("looping", looping),
             ("forged", forged),
-            ("unroutable", unroutable),
+            ("unroutable", unroutable + at_syn.1),
         ] {
             sink.put(&[reason], Value::Number(count))?;
         }

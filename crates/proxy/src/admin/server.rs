@@ -73,6 +73,7 @@ impl Service {
             tail_loss_probes: self.host.as_ref().and_then(HostCounters::tail_loss_probes),
             refused_system_calls: sandbox::refused_calls(),
             gains: self.relay.gains(),
+            overlay: OverlayReport::read(self.relay.overlay(), self.relay.learned().1.now()),
             known: self.health.known(),
             log_lines_lost: midspan_log::lost(),
             process: self.process.as_ref().and_then(OwnUse::of),
@@ -199,7 +200,7 @@ impl Service {
         let gate = self.gate.as_ref().map(GateObserver::statistics);
         let memory = self.relay.memory();
         let refused_at_syn = gate.as_ref().map_or(0, |gate| {
-            gate.refused + gate.refused_by_policy + gate.unanswered
+            gate.refused + gate.refused_by_policy + gate.refused_unroutable + gate.unanswered
         });
         Totals {
             sessions: now.sessions_active,
@@ -239,12 +240,7 @@ impl Service {
 
     fn overlay(&self) -> Reply {
         let (overlay, now) = (self.relay.overlay(), self.relay.learned().1.now());
-        let members = overlay.members();
-        json(&OverlayReport::read(
-            members.as_deref(),
-            &overlay.known(),
-            now,
-        ))
+        json(&OverlayReport::read(overlay, now))
     }
 
     fn overlay_routes(&self, query: &str) -> Reply {

@@ -13,7 +13,7 @@ const OLDEST_KERNEL: (u32, u32) = (6, 1);
 pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
     let mut findings = vec![version()];
     findings.extend(privileges(context));
-    if context.is_transparent {
+    if context.configuration.has_clients_addresses() {
         findings.push(program());
     }
     findings
@@ -45,9 +45,13 @@ fn privileges(context: &Context<'_>) -> Vec<Finding> {
     let windows = configuration
         .legs()
         .any(|(_, _, leg)| leg.initial_window.is_some());
-    if context.is_transparent {
+    if configuration.has_clients_addresses() {
         needs.push((Capability::CAP_NET_ADMIN, "rules, routes, marks"));
-        needs.push((Capability::CAP_NET_RAW, "sending held SYNs on"));
+        let raw = match context.is_transparent {
+            true => "sending held SYNs on",
+            false => "rules for the addresses of clients",
+        };
+        needs.push((Capability::CAP_NET_RAW, raw));
     } else if windows {
         needs.push((Capability::CAP_NET_ADMIN, "routes for initial windows"));
     }

@@ -27,7 +27,7 @@ const LIST_LIMIT: usize = 1000;
 /// RFC 1929 counts the bytes of a name and of a password in one byte each.
 const CREDENTIAL_LIMIT: usize = 255;
 
-/// The keys of a listener that transparent ones do not have.
+/// The keys of a listener that transparent ones do not have, except `overlay`.
 #[derive(Debug, Default)]
 pub(super) struct ExplicitKeys {
     pub users: Option<Spanned<BTreeMap<String, String>>>,
@@ -38,6 +38,8 @@ pub(super) struct ExplicitKeys {
     pub proxy_protocol_from: Option<Spanned<Networks>>,
     pub send_proxy_protocol: Option<Spanned<HeaderVersion>>,
     pub overlay: Option<Spanned<bool>>,
+    /// The place of `source = "client"`.
+    pub as_client: Option<Range<usize>>,
 }
 
 impl ExplicitKeys {
@@ -105,7 +107,7 @@ pub(super) fn negotiation(
     let (language, is_fixed) = match mode {
         Mode::Transparent(_) => {
             return match keys.first() {
-                None => Ok(None),
+                None | Some(("overlay", _)) => Ok(None),
                 Some((key, place)) => {
                     let message = format!("`{key}` is not for listeners of mode \"transparent\"");
                     Err(Located::new(source, place, message))
@@ -148,6 +150,20 @@ pub(super) fn negotiation(
         return wrong_mode("send_proxy_protocol", send.span(), "\"forward\"");
     }
     let proxies = proxies(source, keys.accept_proxy_protocol, keys.proxy_protocol_from)?;
+    let clients = keys.clients;
+    let clients = clients.map(|clients| networks(source, "clients", clients));
+    let clients = clients.transpose()?;
+    // The clients of hops are not those that connect.
+    let (clients, as_clients) = match (language, keys.as_client) {
+        (Language::Hop, Some(place)) if clients.is_none() => {
+            let message = "`source = \"client\"` needs `clients`: whose addresses may be used";
+            return Err(Located::new(source, place, message).with_help(
+                "as in clients = [\"192.0.2.0/24\"]; the answers of servers to them have to pass this machine",
+            ));
+        }
+        (Language::Hop, Some(_)) => (None, clients),
+        (_, _) => (clients, None),
+    };
     Ok(Some(Negotiation {
         language,
         users: keys
@@ -155,10 +171,7 @@ pub(super) fn negotiation(
             .map(|users| checked_users(source, users))
             .transpose()?,
         access: AccessRules {
-            clients: match keys.clients {
-                Some(clients) => networks(source, "clients", clients)?,
-                None => Vec::new(),
-            },
+            clients: clients.unwrap_or_default(),
             rules: access(source, keys.access)?,
             protects_own: !is_fixed,
             hops,
@@ -173,7 +186,32 @@ pub(super) fn negotiation(
         proxies,
         header: keys.send_proxy_protocol.map(Spanned::into_inner),
         overlay,
+        as_clients,
     }))
+}
+
+/// The overlay into which the sessions of a transparent listener may go.
+pub(super) fn overlay_of_transparent(
+    source: &Source,
+    asked: Option<&Spanned<bool>>,
+    overlay: Option<&Overlay>,
+) -> Result<Option<Overlay>, Located> {
+    match asked.filter(|asked| *asked.get_ref()) {
+        Some(asked) => existing(source, asked.span(), overlay).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The overlay that the file describes.
+fn existing(
+    source: &Source,
+    place: Range<usize>,
+    overlay: Option<&Overlay>,
+) -> Result<Overlay, Located> {
+    overlay.cloned().ok_or_else(|| {
+        Located::new(source, place, "the table [overlay] is missing")
+            .with_help("it names this node and the file of members (docs/overlay.md)")
+    })
 }
 
 /// The overlay of a listener, if its sessions may go through it, or if it accepts hops.
@@ -193,7 +231,12 @@ fn overlay_of(
         // Nodes are recognized by their addresses, and the list of members names these.
         let wrong = [
             ("users", keys.users.as_ref().map(Spanned::span)),
-            ("clients", keys.clients.as_ref().map(Spanned::span)),
+            (
+                "clients",
+                (keys.clients.as_ref())
+                    .filter(|_| keys.as_client.is_none())
+                    .map(Spanned::span),
+            ),
             (
                 "accept_proxy_protocol",
                 keys.accept_proxy_protocol.as_ref().map(Spanned::span),
@@ -211,14 +254,8 @@ fn overlay_of(
     if !is_hop && !asks {
         return Ok(None);
     }
-    let Some(overlay) = overlay else {
-        let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
-        return Err(
-            Located::new(source, place, "the table [overlay] is missing")
-                .with_help("it names this node and the file of members (docs/overlay.md)"),
-        );
-    };
-    Ok(Some(overlay.clone()))
+    let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
+    existing(source, place, overlay).map(Some)
 }
 
 /// The proxies whose PROXY headers are accepted.

@@ -15,11 +15,13 @@ use serde::Deserialize;
 
 use super::admin::AdminTable;
 use super::control::ControlTable;
-use super::explicit::{AccessKey, ExplicitKeys, Networks, explicit, negotiation};
+use super::explicit::{
+    AccessKey, ExplicitKeys, Networks, explicit, negotiation, overlay_of_transparent,
+};
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::overlay::OverlayTable;
 use super::profile::{ProfileTable, profiles};
-use super::source_addresses::{OwnAddress, source_addresses};
+use super::source_addresses::{SourceKey, source_addresses};
 use super::state::state_directory;
 use super::transparent::{Family, Hosts, InterceptionTable, Ports, Quic, TransparentKeys};
 use super::values::{Address, within};
@@ -137,7 +139,7 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     dscp: ServiceClass,
     #[serde(default)]
-    source: Option<Spanned<Vec<Spanned<OwnAddress>>>>,
+    source: Option<Spanned<SourceKey>>,
     #[serde(default)]
     policy: PolicyName,
     #[serde(default)]
@@ -394,6 +396,9 @@ impl ListenerTable {
             proxy_protocol_from: self.proxy_protocol_from,
             send_proxy_protocol: self.send_proxy_protocol,
             overlay: self.overlay,
+            as_client: (self.source.as_ref())
+                .filter(|source| matches!(source.get_ref(), SourceKey::Client))
+                .map(Spanned::span),
         };
         let mut admitting = None;
         let mode = match self.mode {
@@ -416,6 +421,12 @@ impl ListenerTable {
                 ..leg
             }
         };
+        let of_transparent = match mode {
+            Mode::Transparent(_) => {
+                overlay_of_transparent(source, explicit_keys.overlay.as_ref(), overlay)?
+            }
+            Mode::Forward(_) | Mode::Explicit(_) => None,
+        };
         let negotiation = negotiation(source, &mode, explicit_keys, &places, overlay)?;
         let to = match (negotiation, &mode) {
             (Some(negotiation), _) => negotiation.into(),
@@ -434,6 +445,7 @@ impl ListenerTable {
             profiles: profiles.to_vec(),
             dscp: self.dscp,
             source: source_addresses(source, self.source, &mode)?,
+            overlay: of_transparent.map(Box::new),
             ..midspan_relay::Listener::new(self.name.into_inner(), to)
         };
         if let Some(admitting) = admitting {

@@ -161,6 +161,13 @@ impl Listener {
         self.mode.listen()
     }
 
+    /// Whether its sessions leave the overlay with the addresses of their clients.
+    #[must_use]
+    pub fn connects_as_clients(&self) -> bool {
+        let negotiation = self.relay.negotiation();
+        negotiation.is_some_and(|negotiation| negotiation.as_clients.is_some())
+    }
+
     /// The connections that a transparent listener intercepts.
     #[must_use]
     pub const fn transparent(&self) -> Option<&Transparent> {
@@ -253,6 +260,14 @@ impl Configuration {
         self.listeners
             .iter()
             .filter_map(|listener| Some((listener, listener.transparent()?)))
+    }
+
+    /// Whether sockets have the addresses of clients, so that rules have to lead packets for these addresses to
+    /// this machine.
+    #[must_use]
+    pub fn has_clients_addresses(&self) -> bool {
+        let mut listeners = self.listeners.iter();
+        listeners.any(|of| of.transparent().is_some() || of.connects_as_clients())
     }
 
     /// Whether there is a control group of connections that pass untouched.

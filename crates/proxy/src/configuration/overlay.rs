@@ -7,7 +7,7 @@ use midspan_document::{Located, Source, Spanned};
 use midspan_explicit::HostName;
 use midspan_policy::overlay::{
     ChoiceSettings, MOST_HOPS, Node, NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteBy,
-    RouteDestination,
+    RouteDestination, Uplink,
 };
 use midspan_units::{ByteSize, Probability};
 use serde::Deserialize;
@@ -27,13 +27,25 @@ pub(super) struct OverlayTable {
     #[serde(default)]
     measure: Option<bool>,
     #[serde(default)]
+    warm_connections: Option<bool>,
+    #[serde(default)]
     transfer: Option<Spanned<ByteSize>>,
     #[serde(default)]
     explore: Option<Spanned<Probability>>,
     #[serde(default)]
     control_group: Option<Spanned<Probability>>,
     #[serde(default)]
+    uplinks: Vec<UplinkKey>,
+    #[serde(default)]
     route: Vec<RouteTable>,
+}
+
+/// An entry of `uplinks`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UplinkKey {
+    name: Spanned<String>,
+    from: Spanned<IpAddr>,
 }
 
 /// `[[overlay.route]]`
@@ -89,6 +101,8 @@ enum Security {
 /// Most nodes and routes. The list is part of each listener's settings.
 const MOST_NODES: usize = 64;
 const MOST_ROUTES: usize = 64;
+/// Most uplinks of this node.
+const MOST_UPLINKS: usize = 8;
 /// Most elements of one list of a node or a route.
 const LIST_LIMIT: usize = 64;
 /// Most bytes of the whole overlay in a message between Midspan's processes, which has at most 64 KiB.
@@ -114,6 +128,8 @@ impl OverlayTable {
                 control: share(source, self.control_group.as_ref(), |it| it.control)?,
                 ..ChoiceSettings::default()
             },
+            warm: self.warm_connections.unwrap_or(true),
+            uplinks: uplinks(source, &self.uplinks)?,
         };
         if overlay.own_node().is_none() {
             let message = format!("{} has no node \"{}\"", members.name(), overlay.own);
@@ -132,6 +148,11 @@ impl OverlayTable {
             ..overlay
         };
         overlay.choice.exchange = self.measure.unwrap_or(overlay.has_choice());
+        if let Some(first) = self.uplinks.first().filter(|_| !overlay.has_choice()) {
+            let message = "uplinks are chosen with routes: this node has no choice of routes";
+            return Err(Located::new(source, first.name.span(), message)
+                .with_help("set choose = true, or write a route with `exits`"));
+        }
         let size = serde_json::to_vec(&overlay).map_or(usize::MAX, |bytes| bytes.len());
         if size > SIZE_LIMIT {
             let message = "the members and routes are too many for one message between processes";
@@ -152,6 +173,26 @@ impl OverlayTable {
             .then_some(*size.get_ref())
             .ok_or_else(|| Located::new(source, size.span(), "`transfer` is between 1 KB and 1 GB"))
     }
+}
+
+/// The uplinks of this node.
+fn uplinks(source: &Source, keys: &[UplinkKey]) -> Result<Vec<Uplink>, Located> {
+    let mut uplinks: Vec<Uplink> = Vec::with_capacity(keys.len().min(MOST_UPLINKS));
+    for key in keys {
+        let (name, from) = (name(source, &key.name)?, *key.from.get_ref());
+        let wrong = |message: String| Err(Located::new(source, key.name.span(), message));
+        if uplinks.len() >= MOST_UPLINKS {
+            return wrong(format!("more than {MOST_UPLINKS} uplinks"));
+        }
+        if uplinks.iter().any(|other| other.name == name || other.from == from) {
+            return wrong(format!("uplink \"{name}\" has the name or the address of another one"));
+        }
+        if from.is_unspecified() || from.is_multicast() || from.is_loopback() {
+            return wrong(format!("{from} is no address of this machine on a link"));
+        }
+        uplinks.push(Uplink { name, from });
+    }
+    Ok(uplinks)
 }
 
 /// A share of sessions; at most half of them.

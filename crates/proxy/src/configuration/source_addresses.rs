@@ -1,16 +1,63 @@
 //! The key `source` of a listener: the addresses from which its server legs connect.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_relay::SourceAddresses;
-use serde::de::{self, Deserialize, Deserializer};
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Visitor};
 
 use super::Mode;
 
 /// Most addresses of one listener.
 const LIMIT: usize = 64;
+
+/// The value of the key.
+#[derive(Debug)]
+pub(super) enum SourceKey {
+    /// The kernel chooses an address of this machine.
+    Own,
+    /// The address of the client.
+    Client,
+    /// These addresses of this machine.
+    Addresses(Vec<Spanned<OwnAddress>>),
+}
+
+impl<'de> Deserialize<'de> for SourceKey {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SourceVisitor;
+
+        impl<'de> Visitor<'de> for SourceVisitor {
+            type Value = SourceKey;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of addresses as in [\"192.0.2.1\"], \"own\" or \"client\"")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<SourceKey, E> {
+                match text {
+                    "own" => Ok(SourceKey::Own),
+                    "client" => Ok(SourceKey::Client),
+                    _ => Err(E::custom(format_args!(
+                        "\"{text}\" is no source: write a list of addresses as in [\"192.0.2.1\"], \"own\" or \
+                         \"client\""
+                    ))),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<SourceKey, A::Error> {
+                let mut addresses = Vec::new();
+                while let Some(address) = list.next_element::<Spanned<OwnAddress>>()? {
+                    addresses.push(address);
+                }
+                Ok(SourceKey::Addresses(addresses))
+            }
+        }
+
+        deserializer.deserialize_any(SourceVisitor)
+    }
+}
 
 /// An address of this machine.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +83,7 @@ impl<'de> Deserialize<'de> for OwnAddress {
 /// The addresses of a listener of this mode.
 pub(super) fn source_addresses(
     source: &Source,
-    addresses: Option<Spanned<Vec<Spanned<OwnAddress>>>>,
+    addresses: Option<Spanned<SourceKey>>,
     mode: &Mode,
 ) -> Result<SourceAddresses, Located> {
     let Some(addresses) = addresses else {
@@ -49,7 +96,17 @@ pub(super) fn source_addresses(
                        addresses of the clients";
         return wrong(all, message.to_owned());
     }
-    let addresses = addresses.into_inner();
+    let addresses = match (addresses.into_inner(), mode) {
+        (SourceKey::Addresses(addresses), _) => addresses,
+        (SourceKey::Own, _) => return Ok(SourceAddresses::default()),
+        (SourceKey::Client, Mode::Explicit(explicit)) if explicit.mode == "hop" => {
+            return Ok(SourceAddresses::default());
+        }
+        (SourceKey::Client, _) => {
+            let message = "`source = \"client\"` is for listeners of mode \"hop\"";
+            return wrong(all, message.to_owned());
+        }
+    };
     if addresses.is_empty() || addresses.len() > LIMIT {
         let message = format!("source lists 1 to {LIMIT} addresses of this machine");
         return wrong(all, message);

@@ -1,10 +1,12 @@
-//! SYNs that are held in the queue while Midspan connects to their servers.
+//! SYNs that are held in the queue while Midspan connects to their servers, or calls a route of the overlay.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use midspan_policy::Request;
+use midspan_policy::overlay::Route;
+use midspan_policy::{FirstFlight, Request};
+use midspan_relay::negotiation::RouteCall;
 use midspan_relay::{Arrival, SetAside, SourceSockets};
 
 /// A packet from the queue.
@@ -29,9 +31,9 @@ pub(super) struct Held {
     pub listener: u32,
     /// The connection that it opens.
     pub arrival: Arrival,
-    /// The server leg, which is connecting.
-    pub server: OwnedFd,
-    /// The number of the thread that watches the server leg.
+    /// The call that its client waits for.
+    pub call: Call,
+    /// The number of the thread that watches the call.
     pub thread: usize,
     /// By which this thread watches it.
     pub sockets: Option<SourceSockets>,
@@ -43,10 +45,60 @@ pub(super) struct Held {
     pub repetitions: u32,
 }
 
+/// What happens while a SYN is held.
+#[derive(Debug)]
+pub(super) enum Call {
+    /// This socket is connecting to the server.
+    Server(OwnedFd),
+    /// A route of the overlay is called.
+    Route(Box<HeldRoute>),
+}
+
+/// A call by a route of the overlay.
+#[derive(Debug)]
+pub(super) struct HeldRoute {
+    /// The call.
+    pub call: RouteCall,
+    /// When the first node has to be connected, if another route may be tried then.
+    pub connect_by: Option<Instant>,
+    /// How the first flight to the first node is spread.
+    pub flight: Option<FirstFlight>,
+    /// The routes that have failed before.
+    pub tried: Vec<Route>,
+}
+
+impl Call {
+    /// The socket that is watched.
+    pub fn socket(&self) -> &OwnedFd {
+        match self {
+            Self::Server(server) => server,
+            Self::Route(route) => route.call.socket(),
+        }
+    }
+
+    /// Whether it goes by a route of the overlay.
+    pub const fn is_by_route(&self) -> bool {
+        matches!(self, Self::Route(_))
+    }
+
+    /// Whether the server has answered, although that has not been handled yet. The answer of a route shows
+    /// only when it is handled.
+    pub fn is_answered(&self) -> bool {
+        match self {
+            Self::Server(server) => rustix::net::getpeername(server).is_ok(),
+            Self::Route(_) => false,
+        }
+    }
+}
+
 impl Held {
-    /// Whether the server has answered. The thread that watches the server leg may not have noticed yet.
-    pub fn is_connected(&self) -> bool {
-        rustix::net::getpeername(&self.server).is_ok()
+    /// When it has to be handled without an event. While it is in the table, this does not change.
+    fn due(&self) -> Option<Instant> {
+        let connect_by = match &self.call {
+            Call::Route(route) if route.call.is_connecting() => route.connect_by,
+            Call::Route(_) | Call::Server(_) => None,
+        };
+        connect_by.into_iter().chain(self.deadline).min()
     }
 }
 
@@ -61,8 +113,8 @@ pub(super) struct HeldSyns {
 impl HeldSyns {
     /// Adds a SYN with a new token.
     pub fn insert(&mut self, token: u64, held: Held) {
-        if let Some(deadline) = held.deadline {
-            self.deadlines.insert((deadline, token));
+        if let Some(due) = held.due() {
+            self.deadlines.insert((due, token));
         }
         self.tokens.insert(held.arrival.request, token);
         self.held.insert(token, held);
@@ -74,7 +126,7 @@ impl HeldSyns {
         Some((token, self.held.get_mut(&token)?))
     }
 
-    /// The SYNs whose server legs this thread watches, with their tokens.
+    /// The SYNs whose calls this thread watches, with their tokens.
     pub fn of_thread(&mut self, thread: usize) -> impl Iterator<Item = (u64, &mut Held)> {
         let of_thread = self
             .held
@@ -87,8 +139,8 @@ impl HeldSyns {
     pub fn take(&mut self, token: u64) -> Option<Held> {
         let held = self.held.remove(&token)?;
         self.tokens.remove(&held.arrival.request);
-        if let Some(deadline) = held.deadline {
-            self.deadlines.remove(&(deadline, token));
+        if let Some(due) = held.due() {
+            self.deadlines.remove(&(due, token));
         }
         Some(held)
     }
@@ -111,14 +163,14 @@ impl HeldSyns {
         }
     }
 
-    /// Removes and returns a SYN whose deadline has passed.
-    pub fn take_due(&mut self, now: Instant) -> Option<Held> {
-        let (deadline, token) = *self.deadlines.first()?;
-        if deadline > now {
+    /// Removes and returns a SYN whose deadline has passed, with its token.
+    pub fn take_due(&mut self, now: Instant) -> Option<(u64, Held)> {
+        let (due, token) = *self.deadlines.first()?;
+        if due > now {
             return None;
         }
         self.deadlines.pop_first();
-        self.take(token)
+        Some((token, self.take(token)?))
     }
 
     /// Removes and returns the SYNs of all listeners whose marks are not `known`.

@@ -1,7 +1,9 @@
 //! A transparent listener, as the gate uses it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use midspan_policy::overlay::{Overlay, RoutePolicy};
 use midspan_policy::{Offered, Policy};
 use midspan_relay::Listener;
 
@@ -12,6 +14,18 @@ pub struct GateListener {
     /// The mark of SYNs for it.
     pub(super) mark: u32,
     pub(super) policy: Box<dyn Policy + Send>,
+    /// Decides by which nodes of the overlay its connections go, if they may.
+    pub(super) routes: Option<Routes>,
+}
+
+/// The routes of a listener's connections.
+pub(super) struct Routes {
+    /// The overlay.
+    pub overlay: Arc<Overlay>,
+    /// Chooses the route of each connection.
+    pub policy: Box<dyn RoutePolicy + Send>,
+    /// The listener, for warm connections.
+    pub listener: Arc<Listener>,
 }
 
 impl GateListener {
@@ -32,6 +46,11 @@ impl GateListener {
         Self {
             mark: listener.marks.syn.unwrap_or_default(),
             policy,
+            routes: listener.overlay.take().map(|overlay| Routes {
+                policy: overlay.route_policy(),
+                overlay: Arc::from(overlay),
+                listener: Arc::new(listener.clone()),
+            }),
             listener,
         }
     }

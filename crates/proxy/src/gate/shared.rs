@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use midspan_log::LogRate;
 use midspan_policy::Request;
-use midspan_relay::{Clock, Limits, Loads, Openings, Relay, SharedSuspects};
+use midspan_relay::{Clock, Limits, Loads, Openings, Relay, SharedOverlay, SharedSuspects};
 
 use super::held::HeldSyns;
 use super::in_hand::InHand;
@@ -29,6 +29,9 @@ const STALE: Duration = Duration::from_millis(500);
 const LATE: Duration = Duration::from_millis(300);
 /// Least time between two log lines about the same trouble.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Log lines about broken routes: this many at once, and one more each interval.
+const BROKEN_AT_ONCE: u32 = 50;
+const BROKEN_INTERVAL: Duration = Duration::from_millis(100);
 /// Tokens of held SYNs have 48 bits.
 const TOKENS: u64 = 1 << 48;
 
@@ -40,6 +43,8 @@ pub(super) struct Logs {
     pub routes: LogRate,
     /// The kernel has refused something.
     pub trouble: LogRate,
+    /// A route of the overlay cannot be used.
+    pub broken: LogRate,
 }
 
 /// What the parts share.
@@ -52,6 +57,8 @@ pub(super) struct Shared {
     pub loads: Loads,
     /// Connections that may have caused a fault.
     pub suspects: SharedSuspects,
+    /// What is known of the overlay.
+    pub overlay: SharedOverlay,
     /// The relay's clock.
     pub clock: Clock,
     /// Whether connection tracking has room.
@@ -84,6 +91,7 @@ impl Shared {
             limits: relay.limits(),
             loads: relay.loads(),
             suspects: relay.suspects(),
+            overlay: relay.overlay(),
             clock,
             tracked: TrackedEntries::new(start, tracked),
             held: Mutex::default(),
@@ -92,6 +100,7 @@ impl Shared {
                 full: rate(),
                 routes: rate(),
                 trouble: rate(),
+                broken: LogRate::new(BROKEN_AT_ONCE, BROKEN_INTERVAL),
             }),
             next_token: AtomicU64::new(0),
             start,

@@ -42,6 +42,8 @@ statistics! {
     refused,
     /// Connections that the policy refused.
     refused_by_policy,
+    /// Connections refused because no route of the overlay leads to their servers.
+    refused_unroutable,
     /// Packets of QUIC that were rejected.
     quic_rejected,
     /// Connections given up because no server answered in time.
@@ -111,6 +113,7 @@ impl GateStatistics {
             turns: _,
             taken: _,
             refused: _,
+            refused_unroutable: _,
             quic_rejected: _,
             unanswered: _,
             passed_full,

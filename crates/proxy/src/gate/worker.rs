@@ -1,9 +1,11 @@
 //! The gate's part on one thread of the relay.
 
+mod admitting;
 mod comparing;
 mod holding;
 mod recovery;
 mod room;
+mod routing;
 mod starting;
 mod verdicts;
 
@@ -17,13 +19,10 @@ use midspan_linux::connection_tracking::ConnectionTracking;
 use midspan_linux::packet_queue::{Batch, PacketQueue, Verdict};
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::leave_alone::Passage;
-use midspan_policy::{Admission, Handshake, KnowledgeParts, PartKey, Request};
+use midspan_policy::{KnowledgeParts, PartKey, Request};
 use midspan_relay::kick::Target;
-use midspan_relay::seeded_faults::{self, Fault};
-use midspan_relay::{
-    Arrival, EventSource, Reception, SharedKnowledge, SourceHost, SourceSockets, connect_as_client,
-};
-use midspan_units::{Dscp, Time};
+use midspan_relay::{EventSource, Reception, SharedKnowledge, SourceHost, SourceSockets};
+use midspan_units::Time;
 use midspan_wire::is_udp;
 use rustix::io::Errno;
 use tracing::{debug, warn};
@@ -88,7 +87,7 @@ pub(super) struct Worker {
     batch: Batch,
     /// Packets that have just been read.
     arrived: Vec<Packet>,
-    /// Watches the server legs of held SYNs; `None` before the thread begins.
+    /// Watches the calls of held SYNs; `None` before the thread begins.
     sockets: Option<SourceSockets>,
     raw: [Option<Arc<RawSocket>>; 2],
     mask: u32,
@@ -132,7 +131,7 @@ impl EventSource for Worker {
         }
     }
 
-    /// A server has answered, or the network has reported an error.
+    /// A server or a node has answered, or the network has reported an error.
     fn handle_socket(&mut self, number: u64, _: &mut SourceHost<'_>) {
         if self.is_replaced() {
             self.is_over = true;
@@ -295,7 +294,7 @@ impl Worker {
         let known = |mark| self.listeners.iter().any(|known| known.mark == mark);
         let gone = self.take_held(|all| all.take_others(known));
         for held in gone {
-            self.end_call(held.server, held.arrival.request);
+            self.end_call(held.call, held.arrival.request);
             self.leave(held.packet.id, held.arrival.request);
         }
     }
@@ -418,100 +417,6 @@ impl Worker {
     /// Whether a SYN is a copy of one that passed untouched, or was refused, a moment ago.
     fn is_settled(&self, syn: &syn::Syn) -> bool {
         (self.shared.settled()).is_copy(self.now, syn.request, syn.sequence)
-    }
-
-    /// Decides whether to intercept a new connection.
-    fn admit(&mut self, packet: Packet, request: Request, listener: usize) {
-        if self.drains(request.client.ip(), listener) {
-            count(&self.counters.passed_drained);
-            return self.leave(packet.id, request);
-        }
-        self.suspect_routes();
-        let now = self.relay_time();
-        match self.passage(request, listener, 0) {
-            Passage::Intercept => {}
-            Passage::Pass => {
-                count(&self.counters.passed_asymmetric);
-                return self.leave(packet.id, request);
-            }
-            Passage::PassWatched => {
-                count(&self.counters.passed_asymmetric);
-                return self.leave_watched(&packet, request);
-            }
-        }
-        if self.shared.suspects.includes(now, &request) {
-            count(&self.counters.passed_suspects);
-            return self.leave(packet.id, request);
-        }
-        let Some(known) = self.listeners.get_mut(listener) else {
-            return self.leave(packet.id, request);
-        };
-        match known.policy.admit(now, &request) {
-            Admission::Intercept { .. } if self.is_of_control_group(request, listener) => {
-                self.leave_to_compare(&packet, request);
-            }
-            Admission::Intercept {
-                handshake,
-                connect_timeout,
-                ..
-            } => {
-                if self.is_tracking_full() {
-                    return self.leave(packet.id, request);
-                }
-                let seat = match self.take_seat(request, listener) {
-                    Ok(seat) => seat,
-                    Err(shortage) => {
-                        self.count_shortage(shortage);
-                        return self.leave(packet.id, request);
-                    }
-                };
-                let is_early =
-                    handshake == Handshake::Early || seeded_faults::is(Fault::AcceptBeforeConnect);
-                let handshake = match is_early {
-                    true => Handshake::Early,
-                    false => Handshake::EndToEnd,
-                };
-                let arrival = Arrival {
-                    connect_timeout,
-                    seat,
-                    ..Arrival::new(request, handshake, self.relay_time())
-                };
-                match handshake {
-                    Handshake::Early => self.open_early(packet, listener, arrival),
-                    Handshake::EndToEnd => self.call(packet, listener, arrival),
-                }
-            }
-            Admission::Bypass => {
-                count(&self.counters.passed_by_policy);
-                self.leave(packet.id, request);
-            }
-            Admission::Refuse => {
-                count(&self.counters.refused_by_policy);
-                self.refuse(&packet, request);
-            }
-        }
-    }
-
-    /// Releases a connection to the relay before its server has answered, and connects to the
-    /// server meanwhile.
-    fn open_early(&mut self, packet: Packet, listener: usize, mut arrival: Arrival) {
-        let request = arrival.request;
-        let mark = packet.mark & !self.mask;
-        let Some((start, window)) = self.server_start(request, listener) else {
-            return self.leave(packet.id, request);
-        };
-        arrival.server_flight = start.first_flight;
-        arrival.window = window;
-        let Some(known) = self.listeners.get(listener) else {
-            return self.leave(packet.id, request);
-        };
-        let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
-        match connect_as_client(request, mark, &known.listener, &start, class) {
-            Ok(connecting) => {
-                self.release(packet, listener, arrival, connecting.socket);
-            }
-            Err(error) => self.leave_uncalled(packet.id, request, &error),
-        }
     }
 
     /// The client's address and port cannot be used for the server leg.

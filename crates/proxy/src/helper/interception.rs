@@ -1,4 +1,4 @@
-//! Rules for transparent listeners: the plan for the kernel, and the settings of the gate.
+//! Rules for sockets with the addresses of clients: the plan for the kernel, and the settings of the gate.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -51,7 +51,8 @@ fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
             (&listener.relay.session.client, CLIENT_LEG),
             (&listener.relay.session.server, SERVER_LEG),
         ] {
-            let group = if is_transparent { group } else { FORWARD };
+            let has_address = is_transparent || (group == SERVER_LEG && listener.connects_as_clients());
+            let group = if has_address { group } else { FORWARD };
             windows.extend(leg.initial_window.map(|window| (group, window.into())));
         }
         let group = if is_transparent { CLIENT_LEG } else { FORWARD };
@@ -69,7 +70,7 @@ pub(super) struct Marking<'a> {
     configuration: &'a Configuration,
     slots: &'a Slots,
     initial: Option<&'a InitialWindows>,
-    /// Marks of interception; `None` without transparent listeners.
+    /// Marks of interception; `None` if no socket has a client's address.
     marks: Option<Marks>,
 }
 
@@ -86,9 +87,9 @@ impl<'a> Marking<'a> {
             .collect();
         let field = configuration.interception.numbers.marks;
         let others = initial.map_or_else(|| windows(configuration).len(), InitialWindows::count);
-        let marks = match numbers.is_empty() {
-            true => None,
-            false => {
+        let marks = match configuration.has_clients_addresses() {
+            false => None,
+            true => {
                 Some(Marks::with_slots(field, &numbers, others).map_err(InterceptionError::from)?)
             }
         };
@@ -100,7 +101,7 @@ impl<'a> Marking<'a> {
         })
     }
 
-    /// Marks of interception; `None` without transparent listeners.
+    /// Marks of interception; `None` if no socket has a client's address.
     pub const fn marks(&self) -> Option<&Marks> {
         self.marks.as_ref()
     }
@@ -137,9 +138,13 @@ impl<'a> Marking<'a> {
     pub fn server_leg(&self, listener: &Listener) -> Option<u32> {
         let window = listener.relay.session.server.initial_window;
         match listener.mode {
-            Mode::Forward(_) | Mode::Explicit(_) => self.window(FORWARD, window),
-            Mode::Transparent(_) => (self.window(SERVER_LEG, window))
-                .or(self.marks.as_ref().map(|marks| marks.server_leg)),
+            Mode::Forward(_) | Mode::Explicit(_) if !listener.connects_as_clients() => {
+                self.window(FORWARD, window)
+            }
+            Mode::Forward(_) | Mode::Explicit(_) | Mode::Transparent(_) => {
+                (self.window(SERVER_LEG, window))
+                    .or(self.marks.as_ref().map(|marks| marks.server_leg))
+            }
         }
     }
 
@@ -207,6 +212,7 @@ impl<'a> Marking<'a> {
         Plan {
             numbers: self.configuration.interception.numbers.clone(),
             selections: selections.collect(),
+            as_clients: (self.configuration.listeners.iter()).any(Listener::connects_as_clients),
             more_interfaces: earlier.clone(),
             bypasses: bypasses.to_vec(),
             left_alone: LeftAlone::default(),
@@ -217,6 +223,7 @@ impl<'a> Marking<'a> {
 
     /// Settings of the gate; `None` without transparent listeners.
     pub fn gate(&self) -> Option<GateSettings> {
+        self.configuration.transparent().next()?;
         let marks = self.marks.as_ref()?;
         let settings = &self.configuration.interception;
         Some(GateSettings {
@@ -272,12 +279,12 @@ pub(super) fn slot_limit(configuration: &Configuration, initial: Option<&Initial
 }
 
 /// The rules that [`run`](crate::run) would put in force for this configuration, as text for
-/// people, with invented ports of the internal listeners; empty without transparent listeners.
+/// people, with invented ports of the internal listeners; empty if no socket has a client's address.
 ///
 /// # Errors
 /// The mark field is too small, or the program `nft` is missing.
 pub fn describe_rules(configuration: &Configuration) -> Result<String, Error> {
-    if configuration.transparent().next().is_none() {
+    if !configuration.has_clients_addresses() {
         return Ok(String::new());
     }
     let slots = Slots::default().assign(configuration, slot_limit(configuration, None));

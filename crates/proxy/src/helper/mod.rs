@@ -372,7 +372,7 @@ fn log_timeouts(interception: &Interception) {
     }
 }
 
-/// Sets the rules; `None` without transparent listeners. No connection is intercepted yet, and none
+/// Sets the rules; `None` if no socket has a client's address. No connection is intercepted yet, and none
 /// later if the host's firewall would stop it.
 fn install_interception(
     configuration: &Configuration,
@@ -380,7 +380,7 @@ fn install_interception(
     open: &[Open],
     bypasses: &[IpNet],
 ) -> Result<Option<(Interception, Firewall)>, Error> {
-    if configuration.transparent().next().is_none() {
+    if !configuration.has_clients_addresses() {
         return Ok(None);
     }
     let plan = marking.plan(open, &BTreeSet::new(), bypasses);

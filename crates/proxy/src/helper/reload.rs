@@ -36,7 +36,7 @@ const INTERFACE_LIMIT: usize = 1000;
 struct Next {
     open: Vec<Open>,
     listeners: Listeners,
-    /// `None` if no listener is or was transparent.
+    /// `None` if no socket has or had a client's address.
     plan: Option<Plan>,
 }
 
@@ -195,15 +195,17 @@ impl Supervisor {
         let gate = match marking.gate() {
             None => None,
             Some(message) => {
-                let raw: Vec<OwnedFd> = match self.guard {
+                let mut present = self.configuration.transparent();
+                // With a transparent listener, the relay has them already.
+                let raw: Vec<OwnedFd> = match present.next() {
                     Some(_) => Vec::new(),
                     None => interception::raw_sockets()?,
                 };
                 Some((message, raw))
             }
         };
-        let is_intercepted = gate.is_some() || self.guard.is_some();
-        let plan = is_intercepted.then(|| marking.plan(&open, &self.interfaces, &self.bypasses));
+        let has_rules = marking.marks().is_some() || self.guard.is_some();
+        let plan = has_rules.then(|| marking.plan(&open, &self.interfaces, &self.bypasses));
         Ok(Next {
             open,
             listeners: Listeners { relay, gate },

@@ -1,6 +1,6 @@
 //! The exchanges with one node: a connection that stays open, with one request at a time.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -9,8 +9,8 @@ use midspan_policy::overlay::{NodeName, Row};
 use rustix::event::PollFlags;
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
-    sockopt,
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
+    socket_with, sockopt,
 };
 
 /// A node that does not answer within this time is called again.
@@ -23,10 +23,12 @@ const MOST_DOUBLINGS: u32 = 5;
 /// The exchanges with one node.
 #[derive(Debug)]
 pub struct Exchange {
-    /// The node, and where it accepts hops.
+    /// The leg to the node.
     pub node: NodeName,
-    /// Its address.
+    /// Where the node accepts hops.
     pub address: SocketAddr,
+    /// The address of this machine from which the leg begins; `None` if the kernel chooses.
+    pub from: Option<IpAddr>,
     connection: Option<Connection>,
     /// When the next request is due.
     due: Instant,
@@ -69,9 +71,52 @@ impl Exchange {
         Self {
             node,
             address,
+            from: None,
             connection: None,
             due: now,
             failures: 0,
+        }
+    }
+
+    /// The same from this address of this machine.
+    pub const fn begun_at(mut self, from: Option<IpAddr>) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// One exchange over this socket, which is connected, or connecting.
+    pub fn over(
+        node: NodeName,
+        address: SocketAddr,
+        (socket, is_connected): (OwnedFd, bool),
+        now: Instant,
+    ) -> Self {
+        let state = match is_connected {
+            true => State::Idle,
+            false => State::Connecting,
+        };
+        Self {
+            connection: Some(Connection {
+                socket,
+                state,
+                since: now,
+                reader: RowReader::default(),
+            }),
+            ..Self::new(node, address, now)
+        }
+    }
+
+    /// The socket, after an exchange.
+    pub fn into_socket(self) -> Option<OwnedFd> {
+        let open = self.connection?;
+        (open.state == State::Idle).then_some(open.socket)
+    }
+
+    /// Does what is due for the only exchange over this connection.
+    pub fn advance_once(&mut self, now: Instant) -> Happened {
+        match self.connection {
+            Some(_) => self.advance(now, PATIENCE),
+            None => Happened::Failed("it has closed the connection".to_owned()),
         }
     }
 
@@ -109,7 +154,7 @@ impl Exchange {
         self.due = now + interval;
         match self.connection.is_some() {
             true => self.ask(now),
-            false => match begin(self.address) {
+            false => match begin(self.address, self.from) {
                 Ok(socket) => {
                     self.connection = Some(Connection {
                         socket,
@@ -168,7 +213,7 @@ impl Exchange {
     }
 
     fn ask(&mut self, now: Instant) -> Happened {
-        let request = row_request(&self.node);
+        let request = row_request(&self.node.node());
         let Some(open) = &mut self.connection else {
             return Happened::Nothing;
         };
@@ -200,8 +245,8 @@ impl Exchange {
     }
 }
 
-/// Begins to connect to a node.
-fn begin(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
+/// Begins to connect to a node, from this address of this machine.
+fn begin(address: SocketAddr, from: Option<IpAddr>) -> rustix::io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -209,6 +254,9 @@ fn begin(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(family, SocketType::STREAM, flags, None)?;
     sockopt::set_tcp_nodelay(&socket, true)?;
+    if let Some(from) = from {
+        bind(&socket, &SocketAddr::new(from, 0))?;
+    }
     match connect(&socket, &address) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
         Err(error) => Err(error),
@@ -218,7 +266,7 @@ fn begin(address: SocketAddr) -> rustix::io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use midspan_explicit::hop::row_answer;
 
@@ -288,6 +336,37 @@ mod tests {
             assert_eq!(exchange.next(), now + SECOND * pause);
             now = exchange.next();
         }
+    }
+
+    #[test]
+    fn one_exchange_over_a_socket_gives_it_back() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let node: NodeName = "fra".parse().unwrap();
+        let (answer, length) = (row_answer(&Row::default()), row_request(&node).len());
+        let serving = std::thread::spawn(move || {
+            let (mut socket, _) = listener.accept().unwrap();
+            for _ in 0..2 {
+                socket.read_exact(&mut vec![0; length]).unwrap();
+                socket.write_all(&answer).unwrap();
+            }
+            socket
+        });
+        let now = Instant::now();
+        // First it is connecting; the second time, it is connected.
+        let mut next = (super::begin(address, None).unwrap(), false);
+        for _ in 0..2 {
+            let mut exchange = Exchange::over(node.clone(), address, next, now);
+            let happened = until(&mut exchange, now);
+            assert_eq!(
+                happened,
+                Happened::Answered(Duration::ZERO, Row::default())
+            );
+            next = (exchange.into_socket().unwrap(), true);
+        }
+        let served = serving.join().unwrap();
+        let peer = TcpStream::from(next.0).peer_addr().unwrap();
+        assert_eq!(peer, served.local_addr().unwrap());
     }
 
     #[test]

@@ -8,6 +8,9 @@ use midspan_policy::overlay::{
     WantedHost,
 };
 use midspan_policy::prefix::site_prefix;
+use midspan_relay::SharedOverlay;
+use midspan_relay::overlay::counts::{NodeCounts, RefusedHop};
+use midspan_relay::overlay::warm::WarmCounts;
 use midspan_units::{Probability, Time, TimeSpan};
 use serde::{Deserialize, Serialize};
 
@@ -22,12 +25,14 @@ pub struct OverlayReport {
     pub nodes: Vec<NodeRow>,
     /// The exits to which sessions went.
     pub exits: Vec<ExitRow>,
+    /// How many sessions of each listener have taken which route.
+    pub routes: Vec<SessionsRow>,
 }
 
 /// Another node.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct NodeRow {
-    /// Its name.
+    /// Its name; with uplinks, followed by a slash and the uplink.
     pub name: String,
     /// Where it accepts hops.
     pub address: Option<String>,
@@ -46,6 +51,40 @@ pub struct NodeRow {
     pub leg: LegRow,
     /// What it reports of its legs, and how old the report is.
     pub reports: Option<ReportRow>,
+    /// Sessions whose next node it is.
+    pub sessions_to: u64,
+    /// Sessions that come from it.
+    pub sessions_from: u64,
+    /// Calls that have failed at it, or at the leg to it.
+    pub calls_failed: u64,
+    /// Its hops that this node has refused, by reason.
+    pub hops_refused: Vec<(String, u64)>,
+    /// Warm connections to it.
+    pub warm: WarmRow,
+}
+
+/// The warm connections to a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct WarmRow {
+    /// Connections that sessions can use now.
+    pub ready: u64,
+    /// Sessions that have used one.
+    pub used: u64,
+    /// Sessions for which there was none.
+    pub missed: u64,
+    /// Connections that have ended unused.
+    pub ended: u64,
+}
+
+/// The sessions of a listener by one route.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionsRow {
+    /// The listener.
+    pub listener: String,
+    /// The nodes after this one; empty for sessions that leave the overlay here.
+    pub route: Vec<String>,
+    /// Their number.
+    pub sessions: u64,
 }
 
 /// A leg from one node to another one.
@@ -115,18 +154,26 @@ pub struct CandidateRow {
 
 impl OverlayReport {
     /// What is known of the overlay.
-    pub(crate) fn read(overlay: Option<&Overlay>, known: &KnownOverlay, now: Time) -> Self {
-        let Some(overlay) = overlay else {
+    pub(crate) fn read(shared: &SharedOverlay, now: Time) -> Self {
+        let Some(overlay) = shared.members() else {
             return Self::default();
         };
+        let (warm, counts) = (shared.warm().counts(), shared.counts().clone());
+        let known = shared.known();
+        let known = &*known;
         let others = overlay.nodes.iter().filter(|node| node.name != overlay.own);
-        let nodes = others.map(|node| NodeRow {
-            name: node.name.to_string(),
+        // With uplinks, each leg to a node has a row.
+        let legs = others.flat_map(|node| {
+            let legs = overlay.legs_to(&node.name).into_iter();
+            legs.map(move |leg| (node, leg))
+        });
+        let nodes = legs.map(|(node, leg)| NodeRow {
+            name: leg.to_string(),
             address: node.address.map(|address| address.to_string()),
             transit: node.transit,
             exit: !node.serves.is_empty(),
-            health: known.health(now, &node.name).name().to_owned(),
-            heard_seconds: (known.last_heard(&node.name)).map(|at| now.since(at).as_seconds()),
+            health: known.health(now, &leg).name().to_owned(),
+            heard_seconds: (known.last_heard(&leg)).map(|at| now.since(at).as_seconds()),
             overload: known.overload(now, &node.name).map(|overload| {
                 let word = match overload {
                     Overload::Busy => "busy",
@@ -134,8 +181,10 @@ impl OverlayReport {
                 };
                 word.to_owned()
             }),
-            leg: LegRow::measured(known, now, &node.name),
+            leg: LegRow::measured(known, now, &leg),
             reports: ReportRow::of(known, now, &node.name),
+            warm: warm.get(&leg).map(WarmRow::from).unwrap_or_default(),
+            ..NodeRow::counted(counts.nodes.get(&leg), counts.nodes.get(&node.name))
         });
         let exits = overlay.nodes.iter().filter_map(|node| {
             let present = known.present(&node.name)?;
@@ -150,6 +199,51 @@ impl OverlayReport {
             measures: overlay.choice.exchange,
             nodes: nodes.collect(),
             exits: exits.collect(),
+            routes: counts.routes.iter().map(SessionsRow::from).collect(),
+        }
+    }
+}
+
+impl NodeRow {
+    /// A leg of which only the counts are known: its own, and those of the node, whose hops come over any uplink.
+    fn counted(leg: Option<&NodeCounts>, node: Option<&NodeCounts>) -> Self {
+        let [leg, node] = [leg, node].map(|counts| counts.copied().unwrap_or_default());
+        let refused = RefusedHop::ALL.into_iter().zip(node.hops_refused);
+        Self {
+            sessions_to: leg.sessions_to,
+            sessions_from: node.sessions_from,
+            calls_failed: leg.calls_failed,
+            hops_refused: refused
+                .map(|(reason, count)| (reason.name().to_owned(), count))
+                .collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<&WarmCounts> for WarmRow {
+    fn from(counts: &WarmCounts) -> Self {
+        let WarmCounts {
+            ready,
+            used,
+            missed,
+            ended,
+        } = *counts;
+        Self {
+            ready,
+            used,
+            missed,
+            ended,
+        }
+    }
+}
+
+impl From<(&(String, Option<Route>), &u64)> for SessionsRow {
+    fn from(((listener, route), sessions): (&(String, Option<Route>), &u64)) -> Self {
+        Self {
+            listener: listener.clone(),
+            route: route.as_ref().map(names).unwrap_or_default(),
+            sessions: *sessions,
         }
     }
 }
@@ -336,7 +430,7 @@ mod tests {
 
     #[test]
     fn without_an_overlay_there_is_nothing() {
-        let report = OverlayReport::read(None, &KnownOverlay::new(0), Time::ZERO);
+        let report = OverlayReport::read(&SharedOverlay::default(), Time::ZERO);
         assert_eq!(report, OverlayReport::default());
     }
 }

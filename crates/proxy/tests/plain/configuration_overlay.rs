@@ -79,6 +79,75 @@ fn a_listener_has_the_whole_overlay() {
 }
 
 #[test]
+fn a_transparent_listener_has_the_overlay_without_a_negotiation() {
+    let transparent = "mode = \"transparent\"\ninterfaces = [\"eth1\"]";
+    let main = MAIN.replace("mode = \"socks5\"", transparent);
+    let listener = &load(&main, MEMBERS).unwrap().listeners[1].relay;
+    assert!(listener.negotiation().is_none() && listener.is_transparent());
+    assert_eq!(listener.overlay().unwrap().nodes.len(), 5);
+    let off = main.replace("overlay = true", "overlay = false");
+    let listener = &load(&off, MEMBERS).unwrap().listeners[1].relay;
+    assert!(listener.overlay().is_none());
+    let alone = &main[main.rfind("[[listener]]").unwrap()..];
+    let error = load(alone, MEMBERS).unwrap_err();
+    assert!(error.contains("the table [overlay] is missing"), "{error}");
+}
+
+#[test]
+fn an_exit_connects_as_its_clients() {
+    let with = |keys: &str| MAIN.replace("mode = \"hop\"", &format!("mode = \"hop\"\n{keys}"));
+    let keys = "source = \"client\"\nclients = [\"192.0.2.0/24\"]";
+    let configuration = load(&with(keys), MEMBERS).unwrap();
+    let hops = &configuration.listeners[0];
+    let negotiation = hops.relay.negotiation().unwrap();
+    assert!(hops.connects_as_clients() && configuration.has_clients_addresses());
+    assert!(negotiation.access.clients.is_empty());
+    let may = |client: &str| negotiation.may_connect_for(client.parse().unwrap());
+    assert!(may("192.0.2.9") && !may("198.51.100.9") && !may("127.0.0.1"));
+    let own = load(&with("source = \"own\""), MEMBERS).unwrap();
+    assert!(!own.listeners[0].connects_as_clients() && !own.has_clients_addresses());
+    for (main, expected) in [
+        (with("source = \"client\""), "needs `clients`"),
+        (with("source = \"server\""), "\"server\" is no source"),
+        (
+            MAIN.replace("overlay = true", "source = \"client\""),
+            "is for listeners of mode \"hop\"",
+        ),
+    ] {
+        let error = load(&main, MEMBERS).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn uplinks_have_names_and_addresses_of_their_own() {
+    let with = |uplinks: &str| {
+        let keys = format!("members = \"members.toml\"\nchoose = true\nuplinks = [{uplinks}]");
+        load(&MAIN.replace("members = \"members.toml\"", &keys), MEMBERS)
+    };
+    let vsat = "{ name = \"vsat\", from = \"10.1.0.2\" }";
+    let lte = "{ name = \"lte\", from = \"10.2.0.2\" }";
+    let configuration = with(&format!("{vsat}, {lte}")).unwrap();
+    let overlay = configuration.listeners[1].relay.overlay().unwrap();
+    let legs = overlay.legs_to(&"fra".parse().unwrap());
+    let names: Vec<_> = legs.iter().map(|leg| leg.as_str()).collect();
+    assert_eq!(names, ["fra/vsat", "fra/lte"]);
+    assert_eq!(overlay.source_of(&legs[1]), "10.2.0.2".parse().ok());
+    for (uplinks, expected) in [
+        (format!("{vsat}, {vsat}"), "has the name or the address of another one"),
+        (vsat.replace("10.1.0.2", "0.0.0.0"), "is no address of this machine"),
+        (vsat.replace("\"vsat\"", "\"VSAT\""), "the name of a node has"),
+    ] {
+        let error = with(&uplinks).unwrap_err();
+        assert!(error.contains(expected), "{error}");
+    }
+    let keys = format!("members = \"members.toml\"\nuplinks = [{vsat}]");
+    let fixed = MAIN.replace("members = \"members.toml\"", &keys);
+    let error = load(&fixed, MEMBERS).unwrap_err();
+    assert!(error.contains("has no choice of routes"), "{error}");
+}
+
+#[test]
 fn errors_name_the_file_the_line_and_the_reason() {
     let through = |text: &str| MAIN.replace("[\"fra\", \"sin\"]", text);
     for (main, expected) in [

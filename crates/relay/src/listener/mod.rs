@@ -13,6 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsFd;
 
 use midspan_linux::tcp;
+use midspan_policy::overlay::Overlay;
 use midspan_policy::{Handshake, LegStart, SessionSettings};
 use midspan_units::{Dscp, Probability};
 use serde::{Deserialize, Serialize};
@@ -60,6 +61,9 @@ pub struct Listener {
     /// Prefixes of clients that an operator drains: their new connections are not served. The process that
     /// opens the listener fills them in.
     pub drained_clients: Vec<Network>,
+    /// The overlay by whose routes the sessions of a transparent listener go; `None` if they go to their
+    /// servers only. Other listeners have it in their [negotiation](Self::negotiation).
+    pub overlay: Option<Box<Overlay>>,
     /// Packet marks, which the process that opens the listener fills in.
     pub marks: ListenerMarks,
 }
@@ -121,6 +125,7 @@ impl Listener {
             dscp: ServiceClass::default(),
             source: SourceAddresses::default(),
             drained_clients: Vec::new(),
+            overlay: None,
             marks: ListenerMarks::default(),
         }
     }
@@ -224,6 +229,13 @@ impl Listener {
             return Ok(());
         }
         set_dscp(socket, class)
+    }
+
+    /// The overlay of its sessions, or of the hops that it accepts.
+    #[must_use]
+    pub fn overlay(&self) -> Option<&Overlay> {
+        let negotiated = || self.negotiation()?.overlay.as_ref();
+        self.overlay.as_deref().or_else(negotiated)
     }
 
     /// The settings of the negotiation; `None` if there is none and every client is admitted.

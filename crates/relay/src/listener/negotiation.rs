@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use midspan_explicit::Credentials;
 use midspan_explicit::proxy_protocol::Version;
-use midspan_policy::overlay::{ChosenRoutes, OperatorRoutes, Overlay, RoutePolicy};
+use midspan_policy::overlay::{Overlay, RoutePolicy};
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,9 @@ pub struct Negotiation {
     pub header: Option<HeaderVersion>,
     /// The overlay by whose routes its sessions go, or whose hops it accepts.
     pub overlay: Option<Overlay>,
+    /// The clients from whose own addresses server legs connect, for hops that leave here; `None` if server legs
+    /// have an address of this machine.
+    pub as_clients: Option<Vec<Network>>,
 }
 
 /// How a client names the server.
@@ -125,6 +128,23 @@ impl Negotiation {
         self.proxies.is_none()
     }
 
+    /// Whether the server leg of a session for this client may have the address that it would have.
+    #[must_use]
+    pub fn may_connect_for(&self, client: IpAddr) -> bool {
+        let Some(clients) = &self.as_clients else {
+            return true;
+        };
+        let is_host = !(client.is_loopback() || client.is_multicast() || client.is_unspecified());
+        is_host && clients.iter().any(|network| network.contains(client))
+    }
+
+    /// Whether a server leg to this server may have the address that it would have: a client's address has an IP
+    /// version.
+    #[must_use]
+    pub const fn fits(&self, client: IpAddr, server: SocketAddr) -> bool {
+        self.as_clients.is_none() || client.is_ipv4() == server.is_ipv4()
+    }
+
     /// Whether this node may connect to a server for other nodes. Other clients are not restricted
     /// here.
     #[must_use]
@@ -138,9 +158,6 @@ impl Negotiation {
     pub fn routes(&self) -> Option<Box<dyn RoutePolicy + Send>> {
         let overlay = self.overlay.as_ref();
         let overlay = overlay.filter(|_| self.language != Language::Hop)?;
-        Some(match overlay.has_choice() {
-            true => Box::new(ChosenRoutes::new(overlay.clone())),
-            false => Box::new(OperatorRoutes::new(overlay.routes.clone())),
-        })
+        Some(overlay.route_policy())
     }
 }

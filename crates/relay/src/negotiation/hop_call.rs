@@ -69,6 +69,12 @@ impl HopCall {
         }
     }
 
+    /// Whether the node's kernel has the whole request.
+    pub fn is_acknowledged(&self) -> bool {
+        self.to_send.is_empty()
+            && system::unacknowledged_bytes(&self.socket).is_ok_and(|bytes| bytes == 0)
+    }
+
     /// The node's address, and the socket, which is the session's server leg after a success.
     pub fn into_leg(self) -> (SocketAddr, SharedSocket) {
         (self.address, self.socket)

@@ -35,6 +35,7 @@ mod lookups;
 mod names;
 mod negotiating_client;
 pub mod resolver;
+mod route_call;
 mod routing;
 mod serving;
 mod shares;
@@ -42,6 +43,7 @@ mod tries;
 
 pub use lookups::{LONGEST_LOOK_UP, MOST_OF_ALL};
 pub use names::{Names, NamesOfThread};
+pub use route_call::{RouteCall, RouteState};
 pub(super) use serving::Neighbours;
 
 use lookups::Asked;

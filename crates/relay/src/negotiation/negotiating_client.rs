@@ -10,13 +10,13 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use midspan_explicit::hop::{Hop, HopAnswer, HopError, HopFailure};
+use midspan_explicit::hop::{Hop, HopAnswer, HopFailure};
 use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::proxy_protocol;
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName, Outcome};
 use midspan_policy::memory_share::EACH_SESSION;
-use midspan_policy::overlay::{NextHop, Route};
+use midspan_policy::overlay::{NextHop, NodeName, Route};
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -80,6 +80,8 @@ pub struct NegotiatingClient {
     pub tried: Vec<Route>,
     /// The connection is one of those over which its node may request rows again and again.
     pub is_for_rows: bool,
+    /// The leg to a node to which a warm connection was dead. From then on, new ones are used.
+    pub dead_warm: Option<NodeName>,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,
     connect_time: TimeSpan,
@@ -276,6 +278,7 @@ impl NegotiatingClient {
             chosen_address: None,
             tried: Vec::new(),
             is_for_rows: false,
+            dead_warm: None,
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
@@ -446,7 +449,7 @@ impl NegotiatingClient {
                 let tried = attempts.tried().unwrap_or_else(|| self.wanted());
                 self.fail_to_connect(tried, Errno::TIMEDOUT, now)
             }
-            Stage::Hopping(_) => self.fail_hop(HopError::HttpResponseTimeout, Errno::TIMEDOUT, now),
+            Stage::Hopping(_) => return self.expire_hop(now),
             // From here on, the session's time limits apply.
             Stage::Connected(..) => return None,
             Stage::Refusing { reason, .. } if self.to_client.is_empty() => {

@@ -2,20 +2,19 @@
 
 use std::net::SocketAddr;
 
-use midspan_explicit::hop::{HopError, HopFailure};
+use midspan_explicit::hop::HopFailure;
 use midspan_explicit::{Failure, Host, HostName};
-use midspan_policy::Request;
-use midspan_policy::overlay::{
-    CallFailure, Left, NextHop, Overlay, Route, RouteDecision, Wanted, WantedHost,
-};
+use midspan_policy::overlay::{Left, NextHop, Overlay, Route, RouteDecision, Wanted, WantedHost};
 use midspan_policy::prefix::site_prefix;
+use midspan_policy::{LegStart, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
 use super::negotiating_client::CallLimits;
 use super::{Asked, Negotiations, Neighbours, Reason, Step};
 use crate::listener::Language;
-use crate::sessions::OverlayPart;
+use crate::overlay::warm::WarmLeg;
+use crate::overlay::{OverlayPart, log_broken_route};
 use crate::table::Key;
 
 /// How long a transit node waits for the handshake with the next node: its SYN is sent three times, after
@@ -177,15 +176,11 @@ impl Negotiations {
         else {
             return;
         };
-        let failure = CallFailure {
-            is_busy: failure.error == HopError::ConnectionLimitReached,
-            node: failure.node.clone(),
-        };
         let overlay = negotiating.settings.overlay.as_ref();
         let acceptor = around.acceptors.get(negotiating.listener);
         if let (Some(overlay), Some(acceptor)) = (overlay, acceptor) {
-            let mut known = acceptor.overlay.known();
-            known.note_failed(around.now, &overlay.own, &route, &failure);
+            let shared = &acceptor.overlay;
+            shared.note_failed(around.now, &overlay.own, &route, failure);
         }
     }
 
@@ -210,7 +205,7 @@ impl Negotiations {
             (None, None) => {}
         }
         drop(known);
-        let left = match route {
+        let left = match &route {
             Some(_) => Left::Overlay,
             None => Left::Here,
         };
@@ -218,8 +213,9 @@ impl Negotiations {
         Some(OverlayPart {
             nodes: [
                 negotiating.node_before(),
-                route.and_then(|route| route.nodes().first().cloned()),
+                route.as_ref().and_then(|route| route.nodes().first().cloned()),
             ],
+            route,
             left: site.filter(|_| is_ingress).map(|site| (site, left)),
         })
     }
@@ -243,15 +239,48 @@ impl Negotiations {
                     (true, _) => {
                         let acceptor = around.acceptors.get(negotiating.listener)?;
                         let known = acceptor.overlay.known();
-                        Some(known.connect_limit(around.now, &next.node))
+                        Some(known.connect_limit(around.now, &next.leg))
                     }
                 };
                 let limits = CallLimits { answer, connect };
+                let warm = self.take_warm(key, &next, around);
+                let negotiating = self.negotiating_clients.get_mut(key)?;
                 negotiating.pass_to(next, limits, around.now);
+                if let Some(leg) = warm {
+                    negotiating.use_warm(leg, connect.unwrap_or(TRANSIT_LIMIT), around.now);
+                }
                 None
             }
             Err(step) => step,
         }
+    }
+
+    /// A warm connection to the next node, if there is one.
+    fn take_warm(
+        &mut self,
+        key: Key,
+        next: &NextHop,
+        around: &Neighbours<'_>,
+    ) -> Option<WarmLeg> {
+        let negotiating = self.negotiating_clients.get_mut(key)?;
+        let overlay = negotiating.settings.overlay.as_ref();
+        overlay.filter(|overlay| overlay.warm)?;
+        let acceptor = around.acceptors.get(negotiating.listener)?;
+        let (pool, listener) = (acceptor.overlay.warm(), &acceptor.listener);
+        if let Some(dead) = &negotiating.dead_warm {
+            if *dead == next.leg {
+                pool.end(&listener.name, dead);
+            }
+            return None;
+        }
+        let leg = pool.take(around.now, listener, next)?;
+        // Its class was that of no client.
+        let class = acceptor.class_of(negotiating.client());
+        if listener.set_up_leg(&leg.socket, &LegStart::default(), class).is_err() {
+            self.counters.option_errors.add(1);
+        }
+        self.poll.add_negotiation(&leg.socket, key).ok()?;
+        Some(leg)
     }
 
     /// The policy's answer to a connection to this server or node: the time limit, or the step that
@@ -281,7 +310,7 @@ impl Negotiations {
         }
     }
 
-    /// Logs that a route cannot be used. What a node reports comes from a member.
+    /// Logs that a route cannot be used.
     pub(super) fn log_broken_route(&mut self, key: Key, around: &Neighbours<'_>) {
         let Some(negotiating) = self.negotiating_clients.get_mut(key) else {
             return;
@@ -299,8 +328,6 @@ impl Negotiations {
         };
         let acceptor = around.acceptors.get(negotiating.listener);
         let listener = acceptor.map_or("", |it| it.listener.name.as_str());
-        let reported_by = failure.node.as_ref().map_or("", |node| node.as_str());
-        let (first, exit, error) = (&next.node, next.exit(), failure.error.token());
-        tracing::warn!(%first, %exit, reported_by, error, listener, not_logged, "route broken");
+        log_broken_route(next, failure, listener, not_logged);
     }
 }

@@ -21,6 +21,7 @@ use crate::destination::Negotiator;
 use crate::kick::{Kicks, Target};
 use crate::limits::Shortage;
 use crate::listener::Language;
+use crate::overlay::counts::RefusedHop;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
 use crate::system;
@@ -175,11 +176,12 @@ impl Negotiations {
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
         let class = acceptor.class_of(negotiating.client());
+        let source = negotiating.leg_source();
         let mut windows = Vec::new();
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
-            let request = (&request, is_plain);
-            let (connecting, window) = acceptor.connect_new(now, request, class, limits)?;
+            let (connecting, window) =
+                acceptor.connect_new(now, (&request, is_plain), (class, source), limits)?;
             self.counters.option_errors.add(connecting.option_errors);
             poll.add_negotiation(&connecting.socket, key)?;
             windows.extend(window);
@@ -262,7 +264,9 @@ impl Negotiations {
         let settings = &negotiating.settings;
         addresses.retain(|server| {
             let access = &settings.access;
-            settings.serves(*server) && access.allows(client.ip(), *server, crate::machine::is_own)
+            settings.serves(*server)
+                && settings.fits(client.ip(), *server)
+                && access.allows(client.ip(), *server, crate::machine::is_own)
         });
         let Some(server) = addresses.first().copied() else {
             return Some(negotiating.fail(Failure::NotAllowed, Some(Reason::Destination), now));
@@ -378,6 +382,7 @@ impl Negotiations {
         if let Some(reason) = reason {
             if let Some(negotiating) = &negotiating {
                 self.log_refused_hop(negotiating, reason, acceptors);
+                count_refused_hop(negotiating, reason, acceptors);
                 self.log_refusal(
                     negotiating.listener,
                     negotiating.client_address(),
@@ -477,7 +482,9 @@ impl Negotiations {
             Reason::Gone => &counters.negotiations_abandoned,
             Reason::Name => &counters.names_not_found,
             Reason::Overload => &counters.refused_overloaded,
-            Reason::Hop(HopRefusal::Stranger) => &counters.refused_by_access,
+            Reason::Hop(HopRefusal::Stranger | HopRefusal::ForeignClient) => {
+                &counters.refused_by_access
+            }
             Reason::Hop(HopRefusal::Forged) => &counters.refused_forged,
             Reason::Hop(HopRefusal::Loop | HopRefusal::TooLong) => &counters.refused_looping,
             Reason::Hop(HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit) => {
@@ -490,5 +497,21 @@ impl Negotiations {
             }
         };
         counter.add(1);
+    }
+}
+
+/// Counts a hop that this node does not carry, if one node has sent it.
+fn count_refused_hop(negotiating: &NegotiatingClient, reason: Reason, acceptors: &Acceptors) {
+    let reason = match reason {
+        Reason::Hop(refusal) => RefusedHop::from(refusal),
+        Reason::Destination => RefusedHop::Access,
+        Reason::Malformed => RefusedHop::Malformed,
+        _ => return,
+    };
+    let is_hop = negotiating.settings.language == Language::Hop;
+    let overlay = negotiating.settings.overlay.as_ref().filter(|_| is_hop);
+    let sender = overlay.and_then(|overlay| overlay.only_sender(negotiating.peer().ip()));
+    if let (Some(sender), Some(acceptor)) = (sender, acceptors.get(negotiating.listener)) {
+        acceptor.overlay.counts().note_refused(&sender.name, reason);
     }
 }

@@ -165,6 +165,12 @@ impl Observer {
         }
     }
 
+    /// Number of threads.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        self.threads.len()
+    }
+
     /// Whether all threads run.
     #[must_use]
     pub fn is_well(&self) -> bool {

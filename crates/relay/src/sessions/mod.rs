@@ -19,7 +19,7 @@ use super::lifecycle::Step;
 use super::limits::{SetAside, Shortage};
 use super::memory::Measuring;
 use super::observation::{Ending, Listings, Record, Surveys};
-use super::overlay::SharedOverlay;
+use super::overlay::{OverlayPart, SharedOverlay};
 use super::pipes::Pipes;
 use super::poll::Poll;
 use super::register::Register;
@@ -33,7 +33,6 @@ use super::transfer::Shared;
 pub use observed::Observation;
 use observed::Sampling;
 use overlaid::OverlaidSessions;
-pub use overlaid::OverlayPart;
 use plain::PlainSessions;
 
 /// How long a session waits for memory of the kernel.
@@ -178,6 +177,8 @@ impl Sessions {
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
         let sockets = [legs.client, legs.server].map(Arc::new);
+        let way = (arrival.name, arrival.overlay.map(|part| *part));
+        self.keep_way(record.id, way, acceptors, listener);
         let mut session = Session::new(sockets, number, record, arrival.seat, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
@@ -205,16 +206,28 @@ impl Sessions {
         acceptors: &mut Acceptors,
         now: Time,
     ) {
-        if let Some(name) = name {
-            self.destinations.insert(session.record.id, name);
-        }
-        if let Some(part) = part {
-            let (id, key) = (session.record.id, self.table.next_key());
-            self.overlaid.begin(id, key, part);
-        }
+        let listener = usize::from(session.listener);
+        self.keep_way(session.record.id, (name, part), acceptors, listener);
         self.measuring.begin(&mut session, window);
         self.measuring.begin_bounding(&mut session, acceptors, now);
         self.take_in(session, acceptors);
+    }
+
+    /// Keeps what belongs to the next session, which has this number.
+    fn keep_way(
+        &mut self,
+        id: u64,
+        (name, part): (Option<Box<str>>, Option<OverlayPart>),
+        acceptors: &Acceptors,
+        listener: usize,
+    ) {
+        if let Some(name) = name {
+            self.destinations.insert(id, name);
+        }
+        if let (Some(part), Some(acceptor)) = (part, acceptors.get(listener)) {
+            let (key, listener) = (self.table.next_key(), &acceptor.listener.name);
+            self.overlaid.begin(id, key, part, listener);
+        }
     }
 
     fn take_in(&mut self, mut session: Session, acceptors: &mut Acceptors) -> Key {

@@ -2,27 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use ipnet::IpNet;
-use midspan_policy::overlay::{Congestion, Left, LegReading, NodeName};
+use midspan_policy::overlay::{Congestion, LegReading};
 use midspan_policy::{Leg, LegSample, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 
-use crate::overlay::SharedOverlay;
+use crate::overlay::{OverlayPart, SharedOverlay};
 use crate::session::Session;
 use crate::table::{Key, Table};
 
 /// How often running sessions are read, and how many at most at a time.
 const INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
 const AT_ONCE: usize = 64;
-
-/// What the overlay has to do with a session.
-#[derive(Debug, Clone, Default)]
-pub struct OverlayPart {
-    /// The nodes at the other ends of the client leg and of the server leg, if these are hops.
-    pub nodes: [Option<NodeName>; 2],
-    /// The network of servers, and where the session leaves the overlay, at the ingress.
-    pub left: Option<(IpNet, Left)>,
-}
 
 #[derive(Debug)]
 struct Overlaid {
@@ -51,8 +41,9 @@ impl OverlaidSessions {
         }
     }
 
-    /// A session begins.
-    pub fn begin(&mut self, id: u64, key: Key, part: OverlayPart) {
+    /// A session of this listener begins.
+    pub fn begin(&mut self, id: u64, key: Key, part: OverlayPart, listener: &str) {
+        self.overlay.counts().note_session(listener, &part);
         let overlaid = Overlaid {
             key,
             part,

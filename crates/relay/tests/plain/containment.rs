@@ -235,6 +235,7 @@ fn socks5_bench() -> Bench {
         proxies: None,
         header: None,
         overlay: None,
+        as_clients: None,
     };
     open.listener = Listener {
         listen: Some(address),

@@ -32,6 +32,7 @@ fn socks5() -> Bench {
         proxies: None,
         header: None,
         overlay: None,
+        as_clients: None,
     }));
     Bench {
         address: local_address(&listener),
@@ -73,6 +74,8 @@ fn over_a_hop() -> (Bench, Relay) {
             by: RouteBy::Nodes(vec!["exit".parse().unwrap()]),
         }],
         choice: ChoiceSettings::default(),
+        warm: false,
+        uplinks: Vec::new(),
     };
     let negotiation = |language, own| Negotiation {
         language,
@@ -82,6 +85,7 @@ fn over_a_hop() -> (Bench, Relay) {
         proxies: None,
         header: None,
         overlay: Some(overlay(own)),
+        as_clients: None,
     };
     exit.listener.to = negotiation(Language::Hop, "exit").into();
     let mut ingress = listener(&bench_settings, any, SessionSettings::default());

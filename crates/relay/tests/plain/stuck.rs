@@ -342,6 +342,7 @@ fn negotiations_end_too() {
         proxies: None,
         header: None,
         overlay: None,
+        as_clients: None,
     };
     let mut open = listener(
         &settings,

@@ -158,6 +158,10 @@ impl Probe {
     /// moment.
     pub fn run(&mut self) -> Result<Vec<Obstacle>, InterceptionError> {
         let cases = self.cases()?;
+        if cases.is_empty() {
+            // Nothing is intercepted.
+            return Ok(Vec::new());
+        }
         let reached = self.attempt(&cases, &[])?;
         let stopped = stopped(&cases, &reached);
         if stopped.is_empty() {

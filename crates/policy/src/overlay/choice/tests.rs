@@ -67,6 +67,8 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
             control: none,
             ..ChoiceSettings::default()
         },
+        warm: false,
+        uplinks: Vec::new(),
     }
 }
 

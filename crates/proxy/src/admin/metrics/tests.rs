@@ -1,5 +1,6 @@
 use super::*;
 use crate::health::{HelperState, Passing};
+use crate::overlay::{LegRow, NodeRow, SessionsRow, WarmRow};
 use midspan_gateway::interception::Quic;
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/observability.md");
@@ -61,6 +62,29 @@ fn snapshot() -> Snapshot {
         tail_loss_probes: Some(5),
         refused_system_calls: 0,
         gains: GainTotals::default(),
+        overlay: OverlayReport {
+            nodes: vec![NodeRow {
+                name: "fra".to_owned(),
+                health: "up".to_owned(),
+                leg: LegRow {
+                    rtt_seconds: Some(0.25),
+                    ..LegRow::default()
+                },
+                sessions_to: 8,
+                hops_refused: vec![("looping".to_owned(), 9)],
+                warm: WarmRow {
+                    ready: 2,
+                    ..WarmRow::default()
+                },
+                ..NodeRow::default()
+            }],
+            routes: vec![SessionsRow {
+                listener: "socks".to_owned(),
+                route: vec!["fra".to_owned(), "sin".to_owned()],
+                sessions: 3,
+            }],
+            ..OverlayReport::default()
+        },
         known: Known {
             helper: HelperState {
                 passing: Some(Passing::default()),
@@ -109,6 +133,13 @@ fn the_text_is_as_its_format_says() {
         "process_open_fds{process=\"relay\"} 7",
         "process_max_fds{process=\"helper\"} 1024",
         "midspan_log_lines_lost_total{process=\"relay\"} 6",
+        "midspan_overlay_node_state{node=\"fra\",state=\"up\"} 1",
+        "midspan_overlay_node_state{node=\"fra\",state=\"down\"} 0",
+        "midspan_overlay_node_round_trip_seconds{node=\"fra\"} 0.25",
+        "midspan_overlay_node_sessions_total{node=\"fra\",direction=\"to\"} 8",
+        "midspan_overlay_hops_refused_total{node=\"fra\",reason=\"looping\"} 9",
+        "midspan_overlay_warm_connections{node=\"fra\"} 2",
+        "midspan_overlay_sessions_total{listener=\"socks\",route=\"fra sin\"} 3",
         "midspan_bypasses_total{reason=\"full\"} 0",
         "midspan_session_setup_seconds_bucket{le=\"+Inf\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 171",
         "midspan_session_setup_seconds_bucket{le=\"0.0001\",listener=\"a \\\"name\\\"\",handshake=\"early\"} 0",

@@ -11,7 +11,7 @@ use midspan_units::Dscp;
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
-use super::super::held::{Held, HeldSyns, Packet};
+use super::super::held::{Call, Held, HeldSyns, Packet};
 use super::super::statistics::count;
 use super::super::syn::{self, Segment};
 use super::Worker;
@@ -42,7 +42,7 @@ impl Worker {
                     packet,
                     listener,
                     arrival,
-                    server: connecting.socket,
+                    call: Call::Server(connecting.socket),
                     thread: self.thread,
                     sockets: None,
                     deadline: timeout.and_then(|timeout| self.now.checked_add(timeout)),
@@ -57,30 +57,30 @@ impl Worker {
     /// The client has repeated its SYN while the first one is held.
     pub(super) fn handle_repetition(&mut self, packet: &Packet, request: Request) {
         // Another thread may be slow to notice the answer of the server.
-        if let Some(held) = self.take_held(|all| all.take_if(request, Held::is_connected)) {
+        if let Some(held) = self.take_held(|all| all.take_if(request, |held| held.call.is_answered())) {
             count(&self.counters.retransmissions_held);
             self.decide(packet.id, Verdict::Drop);
             return self.answer(held);
         }
         let noted = (self.shared.held().of(request)).map(|(_, held)| {
             held.repetitions = held.repetitions.saturating_add(1);
-            (held.listener, held.repetitions)
+            (held.listener, held.repetitions, held.call.is_by_route())
         });
         // Another thread has the first SYN in hand.
-        let Some((mark, repetitions)) = noted else {
+        let Some((mark, repetitions, is_by_route)) = noted else {
             count(&self.counters.retransmissions_held);
             return self.decide(packet.id, Verdict::Drop);
         };
-        let passage = self
-            .listener_of(mark)
-            .map_or(Passage::Intercept, |listener| {
-                self.passage(request, listener, repetitions)
-            });
+        // A route of the overlay does not depend on how the server's answers come back.
+        let listener = self.listener_of(mark).filter(|_| !is_by_route);
+        let passage = listener.map_or(Passage::Intercept, |listener| {
+            self.passage(request, listener, repetitions)
+        });
         let taken = match passage {
             Passage::Intercept => None,
             // The server may have answered meanwhile.
             Passage::Pass | Passage::PassWatched => {
-                self.take_held(|all| all.take_if(request, |held| !held.is_connected()))
+                self.take_held(|all| all.take_if(request, |held| !held.call.is_answered()))
             }
         };
         let Some(held) = taken else {
@@ -88,7 +88,7 @@ impl Worker {
             return self.decide(packet.id, Verdict::Drop);
         };
         self.decide(held.packet.id, Verdict::Drop);
-        self.end_call(held.server, request);
+        self.end_call(held.call, request);
         if passage == Passage::Pass {
             count(&self.counters.passed_asymmetric);
             return self.leave(packet.id, request);
@@ -97,13 +97,14 @@ impl Worker {
         self.leave_watched(packet, request);
     }
 
-    fn hold(&mut self, mut held: Held) {
+    /// Holds a SYN from now on, and watches its call.
+    pub(super) fn hold(&mut self, mut held: Held) {
         let token = self.shared.next_token();
         let (packet, request) = (held.packet.id, held.arrival.request);
         let watched = match &self.sockets {
             // The thread looks for events of the socket only after this function, so the SYN is
             // among those held before the server's answer is handled.
-            Some(sockets) => sockets.watch(&held.server, token),
+            Some(sockets) => sockets.watch(held.call.socket(), token),
             None => Err(std::io::ErrorKind::NotConnected.into()),
         };
         if let Err(error) = watched {
@@ -112,6 +113,12 @@ impl Worker {
             return self.log_trouble("its server leg cannot be watched", &error);
         }
         held.sockets.clone_from(&self.sockets);
+        self.keep(token, held);
+    }
+
+    /// Puts a SYN among those that are held, with a token that no other one has.
+    pub(super) fn keep(&mut self, token: u64, held: Held) {
+        let packet = held.packet.id;
         let shared = Arc::clone(&self.shared);
         let mut all = shared.held();
         // The part that replaces this one takes over what is held, and then no more.
@@ -164,32 +171,38 @@ impl Worker {
         self.decide(replaced, Verdict::Drop);
     }
 
-    /// The server has answered, or the network has reported an error.
+    /// The server or a node has answered, or the network has reported an error.
     pub(super) fn handle_answer(&mut self, token: u64) {
         if let Some(held) = self.take_held(|all| all.take(token)) {
             let request = held.arrival.request;
             self.shared.put_in_hand(self.thread, Some(request));
-            self.answer(held);
+            match held.call {
+                Call::Server(_) => self.answer(held),
+                Call::Route(_) => self.answer_by_route(token, held),
+            }
             self.shared.put_in_hand(self.thread, None);
         }
     }
 
     /// Decides about a SYN that is no longer held, by the state of its server leg.
     pub(super) fn answer(&mut self, held: Held) {
-        match sockopt::socket_error(&held.server) {
+        match sockopt::socket_error(held.call.socket()) {
             Ok(Ok(())) => {
                 // From here on the relay counts the session's memory, and watches the socket.
                 drop(held.memory);
                 if let Some(sockets) = &held.sockets {
-                    let _ = sockets.forget(&held.server);
+                    let _ = sockets.forget(held.call.socket());
                 }
-                match self.listener_of(held.listener) {
-                    Some(listener) => {
-                        self.release(held.packet, listener, held.arrival, held.server);
+                let request = held.arrival.request;
+                match (self.listener_of(held.listener), held.call) {
+                    (Some(listener), Call::Server(server)) => {
+                        self.note_opened_here(&held.arrival);
+                        let syn = (held.packet, request);
+                        self.release(syn, listener, held.arrival, server);
                     }
-                    None => {
-                        self.end_call(held.server, held.arrival.request);
-                        self.leave(held.packet.id, held.arrival.request);
+                    (_, call) => {
+                        self.end_call(call, request);
+                        self.leave(held.packet.id, request);
                     }
                 }
             }
@@ -202,7 +215,7 @@ impl Worker {
             // same place.
             Ok(Err(_)) | Err(_) => {
                 count(&self.counters.passed_unreachable);
-                self.end_call(held.server, held.arrival.request);
+                self.end_call(held.call, held.arrival.request);
                 self.leave(held.packet.id, held.arrival.request);
             }
         }
@@ -215,14 +228,22 @@ impl Worker {
             let request = held.arrival.request;
             count(&self.counters.dropped_stale);
             self.shared.openings.forget(request);
-            self.end_call(held.server, request);
+            self.end_call(held.call, request);
             self.decide(held.packet.id, Verdict::Drop);
         }
     }
 
+    /// Takes a SYN whose time has passed, with its token.
+    fn take_due(&self) -> Option<(u64, Held)> {
+        let (token, held) = self.shared.held().take_due(self.now)?;
+        let packet = std::iter::once(held.packet.id);
+        self.shared.take_up(self.thread, packet);
+        Some((token, held))
+    }
+
     pub(super) fn handle_deadlines(&mut self) {
-        while let Some(held) = self.take_held(|all| all.take_due(self.now)) {
-            self.give_up(held);
+        while let Some((token, held)) = self.take_due() {
+            self.time_out(token, held);
         }
     }
 }

@@ -58,16 +58,16 @@ impl Worker {
         }
     }
 
-    /// Watches the server legs of the SYNs that this thread has held, perhaps by its former part. Events that
+    /// Watches the calls of the SYNs that this thread has held, perhaps by its former part. Events that
     /// were read and not handled come again.
     fn take_over(&self, sockets: &SourceSockets) {
         let mut all = self.shared.held();
         for (token, held) in all.of_thread(self.thread) {
             if let Some(former) = held.sockets.take() {
-                let _ = former.forget(&held.server);
+                let _ = former.forget(held.call.socket());
             }
-            // A server leg that cannot be watched is given up at its deadline.
-            if sockets.watch(&held.server, token).is_ok() {
+            // A call that cannot be watched is given up at its deadline.
+            if sockets.watch(held.call.socket(), token).is_ok() {
                 held.sockets = Some(sockets.clone());
             }
         }

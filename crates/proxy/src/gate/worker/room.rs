@@ -37,10 +37,10 @@ impl Worker {
                 self.shared.openings.forget(request);
             }
             // The server may have answered since this turn began.
-            Some(held) if held.is_connected() => self.answer(held),
+            Some(held) if held.call.is_answered() => self.answer(held),
             Some(held) => {
                 count(&self.counters.passed_overdue);
-                self.end_call(held.server, request);
+                self.end_call(held.call, request);
                 self.leave(held.packet.id, request);
             }
         }

@@ -19,16 +19,15 @@ use super::super::timestamps;
 use super::Worker;
 
 impl Worker {
-    /// Releases a connection to the relay. This thread accepts it, unless it has more sessions
-    /// than the others.
+    /// Releases a connection to the relay: its SYN with the addresses in this SYN, and its session with this
+    /// server leg. This thread accepts it, unless it has more sessions than the others.
     pub(super) fn release(
         &mut self,
-        packet: Packet,
+        (packet, request): (Packet, Request),
         listener: usize,
         mut arrival: Arrival,
         server: OwnedFd,
     ) {
-        let request = arrival.request;
         if self.is_replaced() {
             // The client repeats its SYN, and another part decides about it.
             self.end_call(server, request);

@@ -1,23 +1,23 @@
 //! Verdicts about packets in the queue.
 
-use std::os::fd::OwnedFd;
-
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::Request;
 use midspan_wire::source;
 use tracing::{debug, warn};
 
-use super::super::held::{Held, Packet};
+use super::super::held::{Call, Held, Packet};
 use super::super::statistics::count;
 use super::Worker;
 
 impl Worker {
     /// Midspan's own attempt to connect ends before the client's SYN leaves: the SYN's answer must
     /// not reach Midspan's socket, and NAT must not give the client another port because Midspan's
-    /// socket has this one.
-    pub(super) fn end_call(&self, server: OwnedFd, request: Request) {
-        drop(server);
-        self.forget_tracked(request);
+    /// socket has this one. A call by a route has other addresses.
+    pub(super) fn end_call(&self, call: Call, request: Request) {
+        if let Call::Server(socket) = call {
+            drop(socket);
+            self.forget_tracked(request);
+        }
     }
 
     /// Removes the entry of Midspan's own attempt, whose socket is closed, from connection tracking.
@@ -90,7 +90,7 @@ impl Worker {
         self.shared.openings.forget(held.arrival.request);
         // Otherwise connections to many servers without answer would fill the table of connection
         // tracking.
-        self.end_call(held.server, held.arrival.request);
+        self.end_call(held.call, held.arrival.request);
         self.decide(held.packet.id, Verdict::Drop);
     }
 

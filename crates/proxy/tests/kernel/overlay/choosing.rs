@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_proxy::client::{self, Place};
-use midspan_proxy::overlay::{OverlayReport, RoutesReport};
+use midspan_proxy::overlay::{CandidateRow, OverlayReport, RoutesReport};
 use midspan_testbed::network::{End, Link};
+use rustix::process::Signal;
 use tempfile::NamedTempFile;
 
 use super::support::*;
@@ -70,7 +70,10 @@ impl Triangle {
     fn start(&self, place: usize, at: &NetworkNamespace, text: &str) -> Midspan {
         let name = ["ams", "fra", "sin"][place];
         let members = self.members[place].path().display();
-        let overlay = format!("[overlay]\nname = \"{name}\"\nmembers = \"{members}\"\n");
+        // Each session needs a new connection, so that rules can refuse it.
+        let overlay = format!(
+            "[overlay]\nname = \"{name}\"\nmembers = \"{members}\"\nwarm_connections = false\n"
+        );
         Midspan::ready(at, &format!("{RELAY}{overlay}{text}"))
     }
 
@@ -141,13 +144,6 @@ fn hops(addresses: &[&str]) -> String {
     addresses.iter().enumerate().map(listener).collect()
 }
 
-/// The page of a running Midspan.
-fn page<T: serde::de::DeserializeOwned>(midspan: &Midspan, path: &str) -> T {
-    let (status, text) = client::get(Place::Socket(midspan.socket()), path).unwrap();
-    assert_eq!(status, 200, "{text}");
-    serde_json::from_str(&text).unwrap()
-}
-
 /// The route that a session to the server would take now: its nodes, and why.
 fn decision(ams: &Midspan) -> (Vec<String>, String) {
     let report: RoutesReport = page(ams, "/overlay/routes?destination=10.4.0.2:80");
@@ -164,8 +160,6 @@ fn wait_for_nodes(ams: &Midspan) {
 }
 
 const TO_SIN: &str = "[[overlay.route]]\ndestinations = [\"10.4.0.0/24\"]\nexits = [\"sin\"]\n";
-const NO_NEW_ONES: &str = "table inet closed {\nchain in {\ntype filter hook input priority 0; policy accept;\n\
-     tcp dport 7704 tcp flags & (syn | ack) == syn drop\n}\n}\n";
 const OVER_FRA: [&str; 2] = ["fra", "sin"];
 
 #[kernel_test]
@@ -233,4 +227,32 @@ fn a_lossy_leg_is_left_and_a_dead_transit_node_too() {
 fn carried(midspan: &Midspan) -> u64 {
     let report: midspan_proxy::summary::Summary = page(midspan, "/summary");
     report.totals.opened
+}
+
+#[kernel_test]
+fn a_node_that_will_end_reports_it() {
+    let triangle = Triangle::new();
+    let _sin = triangle.sin();
+    let members = triangle.members[1].path().display();
+    let keys = format!(
+        "{RELAY}lame_duck_time = \"60 s\"\n[overlay]\nname = \"fra\"\nmembers = \"{members}\"\n\
+         measure = true\n"
+    );
+    let text = format!("{keys}{}", hops(&["10.2.0.2", "10.3.0.1"]));
+    let fra = Midspan::ready(&triangle.fra, &text);
+    let ams = triangle.ams(TO_SIN);
+    wait_for_nodes(&ams);
+    let overload = || {
+        let report: OverlayReport = page(&ams, "/overlay");
+        let mut nodes = report.nodes.into_iter();
+        nodes.find(|node| node.name == "fra").unwrap().overload
+    };
+    assert_eq!(overload(), None);
+    // It still accepts connections.
+    fra.signal(Signal::TERM);
+    wait_until("fra is draining", || overload().as_deref() == Some("draining"));
+    let report: RoutesReport = page(&ams, "/overlay/routes?destination=10.4.0.2:80");
+    let over_fra = |candidate: &&CandidateRow| candidate.route == OVER_FRA;
+    let obstacle = &report.candidates.iter().find(over_fra).unwrap().obstacle;
+    assert_eq!(obstacle.as_deref(), Some("fra is draining"));
 }

@@ -4,6 +4,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod choosing;
+mod client_source;
 mod refused;
 mod sessions;
 mod support;
+mod transparent;
+mod uplinks;
+mod warm;

@@ -8,6 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_proxy::client::{self, Place};
 use midspan_testbed::program::Launch;
 pub use midspan_testbed::testing::*;
 pub use midspan_testbed::{kernel_test, skip};
@@ -132,4 +133,20 @@ pub fn session(sites: &Sites) -> (TcpStream, TcpStream) {
     let (client, code) = socks(sites, &address(2, PORT));
     assert_eq!(code, 0);
     (client, accept(&sites.listener).0)
+}
+
+/// Rules of a node that accepts no new hops.
+pub const NO_NEW_ONES: &str = "table inet closed {\nchain in {\ntype filter hook input priority 0; \
+     policy accept;\ntcp dport 7704 tcp flags & (syn | ack) == syn drop\n}\n}\n";
+
+/// The text of a page of a running Midspan.
+pub fn text_of(midspan: &Midspan, path: &str) -> String {
+    let (status, text) = client::get(Place::Socket(midspan.socket()), path).unwrap();
+    assert_eq!(status, 200, "{text}");
+    text
+}
+
+/// The page of a running Midspan.
+pub fn page<T: serde::de::DeserializeOwned>(midspan: &Midspan, path: &str) -> T {
+    serde_json::from_str(&text_of(midspan, path)).unwrap()
 }

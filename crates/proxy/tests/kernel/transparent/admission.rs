@@ -109,6 +109,7 @@ fn start(shared: &Shared, threads: usize) -> (Interception, Gate, Relay) {
             ipv6_port: Some(40_000),
             ..Selection::default()
         }],
+        as_clients: false,
         client_leg_marks: [].into(),
         server_leg_marks: [].into(),
         more_interfaces: [].into(),

@@ -1,10 +1,11 @@
 //! The hops of an overlay: one that a node has sent, and the one to the next node.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use midspan_explicit::hop::{ConnectTime, HopAnswer, HopError, HopFailure, HopRequest};
 use midspan_explicit::{Destination, Failure, Host};
-use midspan_policy::overlay::{HopStep, NextHop, NodeName, ReceivedHop, Route};
+use midspan_policy::overlay::{HopRefusal, HopStep, NextHop, NodeName, ReceivedHop, Route};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -12,10 +13,13 @@ use super::super::Reason;
 use super::super::attempts::failure;
 use super::super::hop_call::{HopCall, HopState};
 use super::{NegotiatingClient, Speaker, Stage, Step};
+use crate::opening::NewLegSource;
+use crate::overlay::warm::WarmLeg;
 use crate::register::SharedSocket;
 
-/// How long a node that requests rows may pause: three times the longest interval of exchanges.
-const LONGEST_PAUSE: TimeSpan = TimeSpan::from_seconds(30);
+/// How long a node may pause after a row: longer than the exchanges of warm connections, and than the longest
+/// interval of other exchanges.
+const LONGEST_PAUSE: TimeSpan = TimeSpan::from_seconds(120);
 
 /// The hop from this node to the next one.
 pub(super) struct NextNode {
@@ -29,6 +33,8 @@ pub(super) struct NextNode {
     broken: Option<HopFailure>,
     /// How long the nodes after this one needed to connect.
     times: Vec<ConnectTime>,
+    /// The node is called over a warm connection.
+    is_warm: bool,
 }
 
 /// The time limits of a call to the next node.
@@ -54,17 +60,22 @@ impl NegotiatingClient {
             via: &request.via,
             route: &request.route,
         };
-        let client = request.client;
+        let client = request.client.unwrap_or(self.client_address);
+        let settings = &self.settings;
+        let received = overlay.receive(&received).and_then(|step| match step {
+            HopStep::Leave if !settings.may_connect_for(client.ip()) => {
+                Err(HopRefusal::ForeignClient)
+            }
+            step => Ok(step),
+        });
         self.destination = Some(destination.clone());
-        match overlay.receive(&received) {
+        match received {
             Err(refusal) => {
                 let reply = hop.refuse(refusal);
                 self.refuse(reply, Some(Reason::Hop(refusal)), now)
             }
             Ok(step) => {
-                if let Some(client) = client {
-                    self.client_address = client;
-                }
+                self.client_address = client;
                 if self.is_drained(now) {
                     return self.fail(Failure::Shortage, Some(Reason::Drained), now);
                 }
@@ -110,10 +121,51 @@ impl NegotiatingClient {
             answer_by: self.deadline,
             broken: None,
             times: Vec::new(),
+            is_warm: false,
         }));
         if let Some(connect) = limits.connect {
             self.deadline = self.deadline.min(now + connect);
         }
+    }
+
+    /// Uses this warm connection for the call to the next node that has just begun. Within `proof`, the node's
+    /// kernel has to acknowledge the request.
+    pub fn use_warm(&mut self, leg: WarmLeg, proof: TimeSpan, now: Time) {
+        let Some(node) = &mut self.next_node else {
+            return;
+        };
+        node.is_warm = true;
+        self.connect_time = TimeSpan::ZERO;
+        let socket: SharedSocket = Arc::new(leg.socket);
+        if let Some(registration) = &self.registration {
+            registration.add_server(&socket);
+        }
+        let call = HopCall::new(node.next.address, socket, node.request.clone());
+        self.deadline = node.answer_by.min(now + proof);
+        self.stage = Stage::Hopping(Box::new(call));
+    }
+
+    /// The warm connection to the next node is dead: the node is called again, over a new one.
+    fn call_again(&mut self, now: Time) -> Option<Step> {
+        let node = self.next_node.take_if(|node| node.is_warm)?;
+        self.dead_warm = Some(node.next.leg.clone());
+        self.begin_resolving(now);
+        Some(Step::Pass(node.next))
+    }
+
+    /// The time of a hop has passed; `None` if there is more.
+    pub(super) fn expire_hop(&mut self, now: Time) -> Option<Step> {
+        if let (Some(node), Stage::Hopping(call)) = (&self.next_node, &self.stage)
+            && node.is_warm
+            && now < node.answer_by
+        {
+            if !call.is_acknowledged() {
+                return self.call_again(now);
+            }
+            self.deadline = node.answer_by;
+            return None;
+        }
+        Some(self.fail_hop(HopError::HttpResponseTimeout, Errno::TIMEDOUT, now))
     }
 
     /// Answers a node that has requested a row. If the connection `stays`, the node may send another request
@@ -134,7 +186,7 @@ impl NegotiatingClient {
     /// The route of the session from this node on.
     pub fn route(&self) -> Option<Route> {
         let next = &self.next_node.as_deref()?.next;
-        let nodes = std::iter::once(&next.node).chain(&next.rest);
+        let nodes = std::iter::once(&next.leg).chain(&next.rest);
         Route::new(nodes.cloned().collect())
     }
 
@@ -147,7 +199,16 @@ impl NegotiatingClient {
         }
     }
 
-    /// How long the handshake with the next node, or with the server, took.
+    /// The address from which the connection comes that begins next.
+    pub fn leg_source(&self) -> NewLegSource {
+        match (&self.next_node, &self.settings.as_clients) {
+            (Some(node), _) => (node.next.from).map_or(NewLegSource::Own, NewLegSource::Uplink),
+            (None, Some(_)) => NewLegSource::Client,
+            (None, None) => NewLegSource::Own,
+        }
+    }
+
+    /// How long the handshake with the next node, or with the server, took; zero if there was none.
     pub const fn connect_time(&self) -> TimeSpan {
         self.connect_time
     }
@@ -238,7 +299,14 @@ impl NegotiatingClient {
         match call.advance() {
             HopState::Waiting => self.watch_client(),
             HopState::Answered(answer) => self.handle_answer(answer, now),
-            HopState::Failed(error) => self.fail_hop(error, Errno::HOSTUNREACH, now),
+            HopState::Failed(error) => {
+                // The node may have closed a warm connection at the same moment.
+                let again = match error {
+                    HopError::ConnectionTerminated => self.call_again(now),
+                    _ => None,
+                };
+                again.unwrap_or_else(|| self.fail_hop(error, Errno::HOSTUNREACH, now))
+            }
         }
     }
 
@@ -292,12 +360,7 @@ impl NegotiatingClient {
     fn fail_call(&mut self, failure: HopFailure, errno: Errno, reply: Vec<u8>, now: Time) -> Step {
         let own = self.settings.overlay.as_ref().map(|it| &it.own);
         let of_client = self.of_client(&failure);
-        let is_of_route = match of_client {
-            Failure::RouteBroken => true,
-            // Another route does not help if this node itself has no room.
-            Failure::Shortage => failure.node.as_ref() != own,
-            _ => false,
-        };
+        let is_of_route = failure.is_of_route(of_client, own);
         if let Some(node) = &mut self.next_node {
             node.broken = is_of_route.then(|| failure.clone());
         }

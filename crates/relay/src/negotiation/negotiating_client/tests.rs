@@ -144,6 +144,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
         proxies: None,
         header: matches!(speech, Speech::Header).then_some(HeaderVersion::V1),
         overlay: None,
+        as_clients: None,
     });
     let (client, client_far) = pair();
     let (server, server_far) = pair();

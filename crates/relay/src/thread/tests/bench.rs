@@ -233,6 +233,7 @@ impl Bench {
             proxies: None,
             header: None,
             overlay: None,
+            as_clients: None,
         })))
     }
 

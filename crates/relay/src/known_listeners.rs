@@ -73,6 +73,13 @@ impl KnownListeners {
         }
     }
 
+    /// A listener with this name.
+    pub fn named(&self, name: &str) -> Option<&Listener> {
+        let mut all = self.0.values().rev();
+        let known = all.find(|known| known.listener.name == name)?;
+        Some(&known.listener)
+    }
+
     /// The open sockets of a thread, with their listeners.
     pub fn of_thread(&self, thread: usize) -> impl Iterator<Item = ListenerOfThread> {
         self.0.iter().filter_map(move |(id, known)| {

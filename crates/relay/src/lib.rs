@@ -45,6 +45,7 @@
 //! | `suspects` | connections that may have caused a fault | |
 //! | `overlay` | what is known of the overlay | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
+//! | `handing`, `succession` | sessions that another relay continues | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
 //! | `scripted`, `failing_calls`, [`seeded_faults`] | for tests: a scripted kernel, failing calls, faults | |
@@ -141,6 +142,7 @@ mod eviction;
 mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
+mod handing;
 pub mod kick;
 mod knowledge;
 mod known_listeners;
@@ -174,6 +176,7 @@ mod settings;
 mod sharing;
 mod source;
 mod statistics;
+mod succession;
 mod suspects;
 mod system;
 mod table;
@@ -184,6 +187,7 @@ mod transfer;
 
 pub use arrival::Arrival;
 pub use control::Clock;
+pub use handing::{HandoverError, handover_pair};
 pub use knowledge::SharedKnowledge;
 pub use legs::{Connecting, connect_as_client, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
@@ -198,6 +202,7 @@ pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
 pub use statistics::Statistics;
+pub use succession::{Predecessor, Successor};
 pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;
@@ -362,7 +367,7 @@ impl Relay {
         }
         warn_without_pipes(settings);
         let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
-        let clock = Clock::start();
+        let clock = Clock::start_from(settings.begins_at);
         let control = Arc::new(control);
         let mut relay = Self {
             names: Arc::new(Names::new(Arc::clone(&control))),

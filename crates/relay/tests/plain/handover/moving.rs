@@ -1,67 +1,23 @@
-//! Sessions move to another relay, without a reset and without a lost byte; after any error they stay.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+//! Sessions that move.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use midspan_handover::{FromPredecessor, FromSuccessor};
-use midspan_linux::descriptor_passing;
 use midspan_policy::SessionSettings;
 use midspan_relay::access::AccessRules;
 use midspan_relay::observation::{Question, SessionReport};
 use midspan_relay::{
-    Destination, HandoverError, Language, Listener, ListenerLimits, Negotiation, OpenListener,
-    Predecessor, Relay, SessionLimits, Settings, handover_pair,
+    Destination, Language, Listener, ListenerLimits, Negotiation, OpenListener, Relay,
+    SessionLimits, Settings,
 };
 use midspan_units::{ByteSize, TimeSpan};
 use socket2::{Domain, Socket, Type};
 
+use super::{carry, check_all, move_all, move_to, send_until, wait};
 use crate::support::*;
-
-/// Another relay with these settings and listeners, which has the sessions of this one; and their number.
-fn move_to(old: &Relay, settings: &Settings, listeners: Vec<OpenListener>) -> (Relay, u64) {
-    let (here, there) = handover_pair().unwrap();
-    let successor = old.greet_successor(here).unwrap();
-    let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
-    let settings = Settings {
-        begins_at: predecessor.now(),
-        ..settings.clone()
-    };
-    let mut new = Relay::start(&settings, listeners).unwrap();
-    let count = thread::scope(|scope| {
-        let taking = scope.spawn(|| new.take_over(&predecessor, DEADLINE));
-        let count = old.hand_over(&successor, DEADLINE).unwrap();
-        assert_eq!(taking.join().unwrap().unwrap(), count);
-        count
-    });
-    (new, count)
-}
-
-/// The same without listeners.
-fn move_all(old: &Relay) -> (Relay, u64) {
-    move_to(old, &settings(), Vec::new())
-}
-
-fn wait(relay: &Relay, what: &str, condition: impl Fn(&midspan_relay::Statistics) -> bool) {
-    let holds = eventually(|| condition(&relay.statistics()));
-    assert!(holds, "{what}: {:?}", relay.statistics());
-}
-
-/// A message passes in each direction.
-fn carry(client: &mut TcpStream, server: &mut TcpStream, seed: u64) {
-    let data = Pattern::new(seed).bytes(5_000);
-    let mut received = vec![0; data.len()];
-    client.write_all(&data).unwrap();
-    server.read_exact(&mut received).unwrap();
-    assert_same(&received, &data);
-    server.write_all(&data).unwrap();
-    client.read_exact(&mut received).unwrap();
-    assert_same(&received, &data);
-}
 
 fn reports(relay: &Relay) -> Vec<SessionReport> {
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -134,36 +90,6 @@ fn sessions_continue_and_end_in_another_relay() {
     wait(&new, "all have ended", |now| {
         (now.sessions_closed, now.sessions_reset, now.sessions_active) == (200, 100, 0)
     });
-}
-
-/// Sends until it is stopped, in pieces of changing size, and ends the stream; returns the number of bytes.
-fn send_until(mut stream: TcpStream, seed: u64, stop: &AtomicBool) -> usize {
-    let (mut data, mut sizes) = (Pattern::new(seed), Pattern::new(seed + 1000));
-    let mut sent = 0;
-    while !stop.load(Ordering::Relaxed) {
-        let size = [1, 100, 1448, 40_000, 300_000][(sizes.next() % 5) as usize];
-        stream.write_all(&data.bytes(size)).unwrap();
-        sent += size;
-    }
-    stream.shutdown(Shutdown::Write).unwrap();
-    sent
-}
-
-/// Checks each byte up to the end of the stream; returns the number of bytes.
-fn check_all(mut stream: TcpStream, seed: u64) -> usize {
-    let mut data = Pattern::new(seed);
-    let mut buffer = vec![0; 1 << 16];
-    let mut received = 0;
-    loop {
-        match stream.read(&mut buffer) {
-            Ok(0) => return received,
-            Ok(count) => {
-                assert_same(&buffer[..count], &data.bytes(count));
-                received += count;
-            }
-            Err(error) => panic!("after {received} bytes: {error}"),
-        }
-    }
 }
 
 #[test]
@@ -240,6 +166,7 @@ fn wait_until_stalled(relay: &Relay) {
 fn data_in_a_pipe_and_an_unread_end_move_too() {
     let bench = bench();
     let (client, mut server) = bench.pair();
+    let mut reader = client.try_clone().unwrap();
     let data = Pattern::new(3).bytes(20_000_000);
     thread::scope(|scope| {
         scope.spawn(|| send_and_finish(client, &data, 4));
@@ -253,8 +180,10 @@ fn data_in_a_pipe_and_an_unread_end_move_too() {
         assert_same(&received, &data);
         assert_eq!(ending, Ending::Clean);
         wait(&new, "the pipe is empty", |now| now.pipes_in_use == 0);
-        server.write_all(b"the other direction is open").unwrap();
+        let answer = b"the other direction is open";
+        server.write_all(answer).unwrap();
         drop(server);
+        assert_eq!(read_all(&mut reader), (answer.to_vec(), Ending::Clean));
         wait(&new, "closed", |now| now.sessions_closed == 1);
     });
 }
@@ -360,7 +289,7 @@ fn a_session_whose_server_has_failed_still_delivers() {
 fn a_session_that_connects_continues_to_connect() {
     // While another connection waits to be accepted, the kernel ignores SYNs.
     let server = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
-    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     server.bind(&any.into()).unwrap();
     server.listen(0).unwrap();
     let server = TcpListener::from(server);
@@ -480,165 +409,4 @@ fn a_client_that_negotiates_stays() {
     assert_eq!(count, 1);
     carry(&mut late, &mut far_late, 16);
     drop((new, newer));
-}
-
-/// What a relay at one end of the connection sends, goes to the other end, up to the first message for which
-/// `is_last` holds.
-fn forward(from: &OwnedFd, to: &OwnedFd, is_last: impl Fn(&[u8]) -> bool) {
-    loop {
-        let message = descriptor_passing::receive(from).unwrap().unwrap();
-        if is_last(&message.bytes) {
-            return;
-        }
-        let descriptors: Vec<BorrowedFd<'_>> =
-            message.descriptors.iter().map(AsFd::as_fd).collect();
-        descriptor_passing::send(to, &message.bytes, &descriptors).unwrap();
-    }
-}
-
-/// A connection between two relays that ends before the message for which `is_last` holds: both have an error, and the
-/// sessions stay where they are.
-fn break_before(is_last: impl Fn(&FromPredecessor) -> bool + Sync) {
-    let bench = bench();
-    let mut pairs: Vec<_> = (0..200).map(|_| bench.pair()).collect();
-    bench.wait_for("all are open", |now| now.sessions_active == 200);
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let (client, server) = bench.pair();
-        let (from, stop) = (client.try_clone().unwrap(), &stop);
-        let sent = scope.spawn(move || send_until(from, 21, stop));
-        let received = scope.spawn(move || check_all(server, 21));
-        let (here, near) = handover_pair().unwrap();
-        let (far, there) = handover_pair().unwrap();
-        let successor = bench.relay.greet_successor(here).unwrap();
-        forward_one(&near, &far);
-        let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
-        let mut new = Relay::start(&settings(), Vec::new()).unwrap();
-        let taking = scope.spawn(move || {
-            let error = new.take_over(&predecessor, DEADLINE).unwrap_err();
-            (new, error)
-        });
-        let is_last = &is_last;
-        let middle = scope.spawn(move || {
-            forward_one(&far, &near);
-            forward(&near, &far, |bytes| {
-                let message = FromPredecessor::decode(bytes).unwrap();
-                if matches!(message, FromPredecessor::End { .. }) && !is_last(&message) {
-                    descriptor_passing::send(&far, bytes, &[]).unwrap();
-                    forward_one(&far, &near);
-                    return true;
-                }
-                is_last(&message)
-            });
-        });
-        let error = bench.relay.hand_over(&successor, DEADLINE).unwrap_err();
-        assert!(matches!(error, HandoverError::Ended), "{error}");
-        middle.join().unwrap();
-        let (new, error) = taking.join().unwrap();
-        assert!(matches!(error, HandoverError::Ended), "{error}");
-        wait(&new, "nothing is left", |now| {
-            now.sessions_active == 0 && now.pipes == 0
-        });
-        new.stop();
-        for (seed, (client, server)) in (1..).zip(&mut pairs) {
-            carry(client, server, seed);
-        }
-        stop.store(true, Ordering::Relaxed);
-        assert_eq!(sent.join().unwrap(), received.join().unwrap());
-        client.shutdown(Shutdown::Both).unwrap();
-    });
-    let now = bench.statistics();
-    assert_eq!((now.sessions_handed_over, now.sessions_reset), (0, 0));
-    // The next successor gets all of them.
-    drop(pairs.split_off(100));
-    bench.wait_for("some have ended", |now| now.sessions_active <= 100);
-    let (_new, count) = move_all(&bench.relay);
-    assert_eq!(count, 100);
-    for (seed, (client, server)) in (1..).zip(&mut pairs) {
-        carry(client, server, seed);
-    }
-}
-
-fn forward_one(from: &OwnedFd, to: &OwnedFd) {
-    let message = descriptor_passing::receive(from).unwrap().unwrap();
-    let descriptors: Vec<BorrowedFd<'_>> = message.descriptors.iter().map(AsFd::as_fd).collect();
-    descriptor_passing::send(to, &message.bytes, &descriptors).unwrap();
-}
-
-#[test]
-fn sessions_stay_if_the_connection_breaks_between_them() {
-    let is_full = |message: &FromPredecessor| match message {
-        FromPredecessor::Sessions(batch) => batch.sessions.len() < 100,
-        _ => false,
-    };
-    break_before(is_full);
-}
-
-#[test]
-fn sessions_stay_if_the_connection_breaks_before_their_end() {
-    break_before(|message| matches!(message, FromPredecessor::End { .. }));
-}
-
-#[test]
-fn sessions_stay_if_the_connection_breaks_when_all_is_ready() {
-    break_before(|message| matches!(message, FromPredecessor::Go));
-}
-
-#[test]
-fn sessions_stay_without_a_common_version_or_an_answer() {
-    let bench = bench();
-    let (mut client, mut server) = bench.pair();
-    carry(&mut client, &mut server, 1);
-    // Of a newer program, which can write no version that this one reads.
-    let (newer, there) = handover_pair().unwrap();
-    let hello = FromPredecessor::Hello {
-        versions: vec![900],
-        now: 0,
-    };
-    descriptor_passing::send(&newer, &hello.encode().unwrap(), &[]).unwrap();
-    let error = Predecessor::meet(there, DEADLINE).unwrap_err();
-    assert!(
-        matches!(&error, HandoverError::Versions(of) if of == &[900]),
-        "{error}"
-    );
-    let refusal = descriptor_passing::receive(&newer).unwrap().unwrap();
-    let refusal = FromSuccessor::decode(&refusal.bytes).unwrap();
-    assert!(
-        matches!(refusal, FromSuccessor::Refused { .. }),
-        "{refusal:?}"
-    );
-    // A relay that refuses, one that requests a version of its own, one that sends nonsense, and one that is silent.
-    let refused = FromSuccessor::refused(&"no room").encode().unwrap();
-    let unknown = FromSuccessor::Welcome { version: 900 }.encode().unwrap();
-    let short = Duration::from_millis(50);
-    for (answer, limit) in [
-        (Some(refused), DEADLINE),
-        (Some(unknown), DEADLINE),
-        (Some(b"{\"Welcome\":1}".to_vec()), DEADLINE),
-        (None, short),
-    ] {
-        let (here, there) = handover_pair().unwrap();
-        let successor = bench.relay.greet_successor(here).unwrap();
-        if let Some(answer) = &answer {
-            descriptor_passing::send(&there, answer, &[]).unwrap();
-        }
-        let error = bench.relay.hand_over(&successor, limit).unwrap_err();
-        match (&answer, &error) {
-            (None, HandoverError::Late) | (Some(_), HandoverError::OutOfTurn) => {}
-            (Some(_), HandoverError::Format(_)) => {}
-            (Some(_), HandoverError::Refused(reason)) => assert_eq!(reason, "no room"),
-            other => panic!("{other:?}"),
-        }
-        carry(&mut client, &mut server, 2);
-    }
-    // One that stops in the middle.
-    let (here, there) = handover_pair().unwrap();
-    let successor = bench.relay.greet_successor(here).unwrap();
-    let welcome = FromSuccessor::Welcome { version: 1 }.encode().unwrap();
-    descriptor_passing::send(&there, &welcome, &[]).unwrap();
-    let error = bench.relay.hand_over(&successor, short).unwrap_err();
-    assert!(matches!(error, HandoverError::Late), "{error}");
-    carry(&mut client, &mut server, 3);
-    assert_eq!(bench.statistics().sessions_handed_over, 0);
-    drop(there);
 }

@@ -1,5 +1,6 @@
 //! As many sessions in one message as fit.
 
+use crate::message::SESSIONS;
 use crate::{FormatError, LARGEST_MESSAGE, MOST_DESCRIPTORS, SessionState};
 
 /// The end of a batch.
@@ -19,9 +20,8 @@ impl BatchWriter {
     #[must_use]
     pub fn new(thread: u32) -> Self {
         let mut bytes = Vec::with_capacity(LARGEST_MESSAGE);
-        bytes.extend_from_slice(
-            format!("{{\"Sessions\":{{\"thread\":{thread},\"sessions\":[").as_bytes(),
-        );
+        bytes.extend_from_slice(SESSIONS);
+        bytes.extend_from_slice(format!("\"thread\":{thread},\"sessions\":[").as_bytes());
         Self {
             bytes,
             sessions: 0,

@@ -18,8 +18,8 @@ mod session;
 pub use batch::BatchWriter;
 pub use message::{Batch, FormatError, FromPredecessor, FromSuccessor, WRITTEN, newest_common};
 pub use session::{
-    DirectionState, HeldState, InboundState, OutboundState, PacingState, PhaseState, ReadingState,
-    RecordState, SessionState, ThrottleState, TransferState, Wrong,
+    DirectionState, HeldState, InboundState, LongLegState, OutboundState, PacingState, PhaseState,
+    ReadingState, RecordState, SessionState, ThrottleState, TransferState, Wrong,
 };
 
 /// Most bytes of a message.

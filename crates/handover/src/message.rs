@@ -23,6 +23,9 @@ pub fn newest_common(others: &[u32]) -> Option<u32> {
     known.max().copied()
 }
 
+/// The beginning of a message with sessions.
+pub(crate) const SESSIONS: &[u8] = b"{\"Sessions\":{";
+
 /// A message of the relay that has the sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromPredecessor {
@@ -140,6 +143,13 @@ pub enum FormatError {
 }
 
 impl FromPredecessor {
+    /// Whether these bytes are the beginning of a message with sessions, as [`BatchWriter`](crate::BatchWriter)
+    /// writes it.
+    #[must_use]
+    pub fn has_sessions(bytes: &[u8]) -> bool {
+        bytes.starts_with(SESSIONS)
+    }
+
     /// The message as bytes.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 
 use std::net::SocketAddr;
 
+use midspan_policy::narrow_leg::KeptLeg;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -40,6 +41,21 @@ pub struct SessionState {
     /// The name by which the client requested the server.
     #[serde(default, skip_serializing_if = "is_default")]
     pub destination: Option<String>,
+    /// The state of a long leg towards the client.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub long_leg: Option<Box<LongLegState>>,
+}
+
+/// The state of a long leg towards a client without an access profile: it may send ahead, or has a bounded start.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongLegState {
+    /// The state of the policies.
+    pub decides: KeptLeg,
+    /// Bytes of an ACK without data.
+    pub ack_size: u32,
+    /// Whether it was counted as a leg that sends ahead.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub was_ahead: bool,
 }
 
 /// The phase of a session's life.
@@ -246,6 +262,9 @@ pub enum Wrong {
     /// The name of the server is too long.
     #[error("has a name of {0} bytes")]
     Name(usize),
+    /// A long leg cannot be in this state.
+    #[error("has a long leg in a state that is not possible")]
+    LongLeg,
     /// Pacing at no rate.
     #[error("is paced at a rate of zero")]
     Rate,
@@ -271,6 +290,10 @@ impl SessionState {
     pub fn check(&self) -> Result<(), Wrong> {
         self.to_server.check()?;
         self.to_client.check()?;
+        let long_leg = self.long_leg.as_ref();
+        if long_leg.is_some_and(|leg| !leg.decides.is_possible()) {
+            return Err(Wrong::LongLeg);
+        }
         let names = [&self.destination, &self.record.failure];
         match names.into_iter().flatten().map(String::len).max() {
             Some(length) if length > LONGEST_NAME => Err(Wrong::Name(length)),

@@ -11,7 +11,8 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use midspan_handover::{
-    Batch, BatchWriter, FormatError, HeldState, LARGEST_MESSAGE, MOST_DESCRIPTORS, SessionState,
+    BatchWriter, FormatError, FromPredecessor, HeldState, LARGEST_MESSAGE, MOST_DESCRIPTORS,
+    SessionState,
 };
 use midspan_linux::descriptor_passing::{
     self, DESCRIPTOR_LIMIT, MESSAGE_LIMIT, Message, PassingError,
@@ -212,10 +213,17 @@ pub struct TakeOver {
 
 /// What a thread gets of another relay.
 pub enum Delivery {
-    /// The acceptor of sessions that follow, without a socket, by its place in a list.
-    Listener(usize, Box<Acceptor>),
-    /// Sessions.
-    Sessions(Vec<Taken>),
+    /// A listener of sessions that follow.
+    Listener {
+        /// The thread of the other relay, and the index by which its sessions name the listener.
+        name: (u32, u32),
+        /// Its place in a list.
+        place: usize,
+        /// The acceptor at this place, without a socket, unless the thread has it already.
+        acceptor: Option<Box<Acceptor>>,
+    },
+    /// A message with sessions. Each thread reads its own ones, which takes most of the time.
+    Sessions(Message),
 }
 
 /// A session of another relay.
@@ -300,15 +308,20 @@ fn in_memory(parts: &[&[u8]]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The sessions of a message. `listener` finds the place of a listener in the list by its index in the other relay.
+/// The sessions of a message. `listener` finds the place of a listener in the list by its name in the other relay.
 ///
 /// # Errors
-/// Descriptors are missing, the file in memory cannot be read, or a pipe has other bytes than it should have.
+/// The message has no sessions, descriptors are missing, the file in memory cannot be read, or a pipe has other bytes
+/// than it should have.
 pub fn unpack(
-    batch: Batch,
-    descriptors: Vec<OwnedFd>,
-    listener: impl Fn(u32) -> Option<usize>,
+    message: Message,
+    listener: impl Fn((u32, u32)) -> Option<usize>,
 ) -> Result<Vec<Taken>, HandoverError> {
+    let Message { bytes, descriptors } = message;
+    let FromPredecessor::Sessions(batch) = FromPredecessor::decode(&bytes)? else {
+        return Err(HandoverError::OutOfTurn);
+    };
+    let thread = batch.thread;
     let (found, needed) = (descriptors.len(), batch.descriptors());
     let missing = || HandoverError::Descriptors { found, needed };
     if found != needed {
@@ -350,7 +363,7 @@ pub fn unpack(
             };
         }
         sessions.push(Taken {
-            listener: listener(state.listener).ok_or(HandoverError::OutOfTurn)?,
+            listener: listener((thread, state.listener)).ok_or(HandoverError::OutOfTurn)?,
             state,
             sockets,
             held,
@@ -362,7 +375,6 @@ pub fn unpack(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use midspan_handover::FromPredecessor;
 
     fn soon() -> Instant {
         Instant::now() + Duration::from_secs(30)
@@ -389,12 +401,7 @@ mod tests {
         assert!(parcel.push(state, parts).unwrap());
         parcel.send(&here, soon()).unwrap();
         let message = there.receive(soon()).unwrap();
-        match FromPredecessor::decode(&message.bytes).unwrap() {
-            FromPredecessor::Sessions(batch) => {
-                unpack(batch, message.descriptors, |index| Some(index as usize))
-            }
-            other => panic!("{other:?}"),
-        }
+        unpack(message, |(_, index)| Some(index as usize))
     }
 
     #[test]

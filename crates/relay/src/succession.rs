@@ -5,7 +5,6 @@
 //! what its predecessor [hands over](Relay::hand_over). Until the predecessor's last message, the sessions are
 //! untouched and belong to the predecessor; after any error they continue there.
 
-use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,7 +14,7 @@ use midspan_handover::{FromPredecessor, FromSuccessor, WRITTEN, newest_common};
 use midspan_units::Time;
 
 use super::Relay;
-use super::handing::{Channel, Delivery, HandOver, HandoverError, TakeOver, unpack};
+use super::handing::{Channel, Delivery, HandOver, HandoverError, TakeOver};
 use super::listener::Listener;
 use super::opening::ListenerId;
 use super::thread::Update;
@@ -94,7 +93,7 @@ impl Relay {
 
     /// Hands the sessions over to a successor that is ready. All threads stop meanwhile, at most for about the
     /// limit. Returns the number of sessions that the successor has. What cannot be handed over stays: clients that
-    /// negotiate, HTTP exchanges, and legs with an access profile, a bounded start, or that send ahead.
+    /// negotiate, HTTP exchanges, and client legs with an access profile.
     ///
     /// # Errors
     /// The successor is not ready, or there was another error; the sessions continue here.
@@ -223,7 +222,8 @@ impl Relay {
         Ok(sessions)
     }
 
-    /// Deals the sessions out to the threads as they arrive; returns how many the predecessor has sent.
+    /// Deals the messages with sessions out to the threads as they arrive; returns how many sessions the predecessor
+    /// has sent.
     fn deliver(
         &mut self,
         channel: &Channel,
@@ -231,9 +231,13 @@ impl Relay {
         until: Instant,
     ) -> Result<u64, HandoverError> {
         let mut listeners = TakenListeners::default();
-        let mut count = 0;
+        let mut threads = deliveries.iter().cycle();
         loop {
             let message = channel.receive(until)?;
+            if FromPredecessor::has_sessions(&message.bytes) {
+                send(threads.next(), Delivery::Sessions(message))?;
+                continue;
+            }
             match FromPredecessor::decode(&message.bytes)? {
                 FromPredecessor::Listener {
                     thread,
@@ -241,48 +245,45 @@ impl Relay {
                     settings,
                 } => {
                     let listener: Listener = serde_json::from_value(settings)?;
-                    if let Some((place, listener)) = listeners.add((thread, index), listener)? {
-                        self.deliver_listener(place, &listener, deliveries)?;
-                    }
+                    let (place, listener) = listeners.place(listener)?;
+                    self.deliver_listener((thread, index), place, listener, deliveries)?;
                 }
-                FromPredecessor::Sessions(batch) => {
-                    count += batch.sessions.len() as u64;
-                    let thread = batch.thread;
-                    let find = |index| listeners.find((thread, index));
-                    let sessions = unpack(batch, message.descriptors, find)?;
-                    let place = thread as usize % deliveries.len().max(1);
-                    send(deliveries.get(place), Delivery::Sessions(sessions))?;
-                }
-                FromPredecessor::End { sessions } if sessions == count => return Ok(count),
-                FromPredecessor::End { sessions: sent } => {
-                    return Err(HandoverError::Count { sent, taken: count });
-                }
+                FromPredecessor::End { sessions } => return Ok(sessions),
                 FromPredecessor::Stay => return Err(HandoverError::Stays),
-                FromPredecessor::Hello { .. } | FromPredecessor::Go => {
-                    return Err(HandoverError::OutOfTurn);
-                }
+                FromPredecessor::Hello { .. }
+                | FromPredecessor::Sessions(_)
+                | FromPredecessor::Go => return Err(HandoverError::OutOfTurn),
             }
         }
     }
 
-    /// Gives each thread an acceptor for the sessions of a listener. It accepts nothing.
+    /// Gives each thread the name of a listener, and an acceptor for its sessions if the listener is new. The acceptor
+    /// accepts nothing.
     fn deliver_listener(
         &mut self,
+        name: (u32, u32),
         place: usize,
-        listener: &Listener,
+        new: Option<Listener>,
         deliveries: &[Sender<Delivery>],
     ) -> Result<(), HandoverError> {
-        let mut listener = listener.clone();
-        // The limits of sessions belong to all sessions of a name; the present ones apply.
-        if let Some(present) = self.known.named(&listener.name) {
-            listener.limits.sessions = present.limits.sessions;
-        }
-        let listener = Arc::new(listener);
-        let id = ListenerId(self.next_listener);
-        self.next_listener += 1;
+        let new = new.map(|mut listener| {
+            // The limits of sessions belong to all sessions of a listener's name; the present ones apply.
+            if let Some(present) = self.known.named(&listener.name) {
+                listener.limits.sessions = present.limits.sessions;
+            }
+            let id = ListenerId(self.next_listener);
+            self.next_listener += 1;
+            (id, Arc::new(listener))
+        });
         for (thread, sender) in deliveries.iter().enumerate() {
-            let acceptor = Box::new(self.acceptor(thread, id, None, &listener));
-            send(Some(sender), Delivery::Listener(place, acceptor))?;
+            let acceptor = (new.as_ref())
+                .map(|(id, listener)| Box::new(self.acceptor(thread, *id, None, listener)));
+            let delivery = Delivery::Listener {
+                name,
+                place,
+                acceptor,
+            };
+            send(Some(sender), delivery)?;
         }
         Ok(())
     }
@@ -290,34 +291,20 @@ impl Relay {
 
 /// The listeners whose sessions this relay takes over.
 #[derive(Debug, Default)]
-struct TakenListeners {
-    all: Vec<Listener>,
-    /// The place in the list, by the thread of the predecessor and the index there.
-    places: BTreeMap<(u32, u32), usize>,
-}
+struct TakenListeners(Vec<Listener>);
 
 impl TakenListeners {
-    /// Adds a listener; returns it with its place if no thread had the same.
-    fn add(
-        &mut self,
-        name: (u32, u32),
-        listener: Listener,
-    ) -> Result<Option<(usize, Listener)>, HandoverError> {
-        if let Some(place) = self.all.iter().position(|known| *known == listener) {
-            self.places.insert(name, place);
-            return Ok(None);
+    /// The place of a listener in the list, and the listener if it is new there.
+    fn place(&mut self, listener: Listener) -> Result<(usize, Option<Listener>), HandoverError> {
+        if let Some(place) = self.0.iter().position(|known| *known == listener) {
+            return Ok((place, None));
         }
-        let place = self.all.len();
+        let place = self.0.len();
         if place >= MOST_LISTENERS {
             return Err(HandoverError::OutOfTurn);
         }
-        self.places.insert(name, place);
-        self.all.push(listener.clone());
-        Ok(Some((place, listener)))
-    }
-
-    fn find(&self, name: (u32, u32)) -> Option<usize> {
-        self.places.get(&name).copied()
+        self.0.push(listener.clone());
+        Ok((place, Some(listener)))
     }
 }
 

@@ -34,6 +34,7 @@ pub fn session(id: u64) -> SessionState {
         moved_at: 0,
         has_place: false,
         destination: None,
+        long_leg: None,
     }
 }
 

@@ -2,12 +2,19 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use midspan_handover::{
     BatchWriter, DirectionState, FromPredecessor, FromSuccessor, HeldState, InboundState,
-    MOST_COPIED, MOST_PIPED, OutboundState, PacingState, PhaseState, ReadingState, RecordState,
-    SessionState, ThrottleState, TransferState,
+    LongLegState, MOST_COPIED, MOST_PIPED, OutboundState, PacingState, PhaseState, ReadingState,
+    RecordState, SessionState, ThrottleState, TransferState,
 };
+use midspan_policy::ahead_history::AheadHistory;
+use midspan_policy::automatic_ahead::{AcceptedLeg, AutomaticAhead};
+use midspan_policy::narrow_leg::{NarrowClient, NarrowLeg};
+use midspan_policy::oversized_segments::OversizedStart;
+use midspan_policy::{AccessLink, LegSample};
+use midspan_units::{ByteSize, Time, TimeSpan};
 use proptest::prelude::*;
 
 fn address() -> impl Strategy<Value = SocketAddr> {
@@ -114,9 +121,17 @@ fn session() -> impl Strategy<Value = SessionState> {
         any::<u64>().prop_map(|until| PhaseState::Settling { until }),
     ];
     let others = any::<(u32, [bool; 2], [bool; 2], u64, bool)>();
-    let all = (phase, record(), transfer(), transfer(), others, name());
+    let long_leg = prop::option::of(long_leg().prop_map(Box::new));
+    let all = (
+        phase,
+        record(),
+        transfer(),
+        transfer(),
+        others,
+        (name(), long_leg),
+    );
     all.prop_map(
-        |(phase, record, to_server, to_client, others, destination)| SessionState {
+        |(phase, record, to_server, to_client, others, (destination, long_leg))| SessionState {
             listener: others.0,
             phase,
             record,
@@ -127,8 +142,56 @@ fn session() -> impl Strategy<Value = SessionState> {
             moved_at: others.3,
             has_place: others.4,
             destination,
+            long_leg,
         },
     )
+}
+
+/// A long leg after some readings.
+fn long_leg() -> impl Strategy<Value = LongLegState> {
+    let reading = any::<(u32, u32, u32, u32)>();
+    let leg = (8_000..200_000_u64, 0..15_u8, 1..10_000_u32);
+    let others = any::<(Option<u32>, u32, bool)>();
+    (leg, others, prop::collection::vec(reading, 0..20)).prop_map(|(leg, others, readings)| {
+        let accepted = AcceptedLeg {
+            round_trip: TimeSpan::from_milliseconds(600),
+            window: leg.0,
+            window_scale: leg.1,
+            segment_size: leg.2,
+        };
+        let history = AheadHistory::default();
+        let mut decides = NarrowLeg::new(&NarrowClient {
+            access: AccessLink::default(),
+            segment_size: leg.2,
+            window: leg.0,
+            window_scale: leg.1,
+            sizes: Arc::default(),
+            start: OversizedStart::Probe,
+            verdict: None,
+            ahead: AutomaticAhead::prepare(&accepted, None, &history, others.2),
+            bound: others.0.map(|bound| bound % 1_000),
+        });
+        for (count, reading) in (0..).zip(readings) {
+            let sample = LegSample {
+                segment_size: leg.2,
+                unacknowledged: reading.0 % 10_000,
+                bytes_acknowledged: ByteSize::from_bytes(reading.1.into()),
+                peer_window: reading.2.into(),
+                segments_retransmitted: reading.3 % 3,
+                congestion_window: reading.3 % 10_000,
+                minimum_round_trip_time: Some(accepted.round_trip),
+                ..LegSample::default()
+            };
+            decides.handle_sample(Time::from_nanoseconds(count * 20_000_000), &sample);
+        }
+        // What begins again is left out.
+        let kept = serde_json::to_value(decides.kept().unwrap()).unwrap();
+        LongLegState {
+            decides: serde_json::from_value(kept).unwrap(),
+            ack_size: others.1,
+            was_ahead: others.2,
+        }
+    })
 }
 
 /// What is read is written and read again as the same.
@@ -151,7 +214,7 @@ proptest! {
     #[test]
     fn a_batch_is_read_as_it_was_written(
         thread in any::<u32>(),
-        sessions in prop::collection::vec(session(), 0..20),
+        sessions in prop::collection::vec(session(), 0..12),
     ) {
         let mut writer = BatchWriter::new(thread);
         for session in &sessions {

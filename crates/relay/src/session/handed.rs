@@ -6,8 +6,9 @@ use std::sync::Arc;
 use midspan_handover::{PhaseState, SessionState};
 use midspan_units::Time;
 
-use super::{Failures, Phase, Record, Session, Upkeep};
+use super::{Failures, NarrowLeg, Phase, Record, Session, Upkeep};
 use crate::limits::Seat;
+use crate::narrow::Profiles;
 use crate::observation::ListenerCounters;
 use crate::pipes::Pipes;
 use crate::register::SharedSocket;
@@ -24,11 +25,13 @@ pub struct SessionParts<'a> {
 
 /// What a session finds in the relay that continues it.
 #[derive(Debug)]
-pub struct NewHome {
+pub struct NewHome<'a> {
     /// The index of its acceptor.
     pub listener: u16,
     /// The counters of its listener.
     pub counters: Arc<ListenerCounters>,
+    /// The access profiles of its listener.
+    pub profiles: &'a Profiles,
     /// Its place, if it has one.
     pub seat: Option<Seat>,
 }
@@ -37,9 +40,13 @@ impl Session {
     /// The state and the parts of the session; `None` if only this relay can continue it. `destination` is the name
     /// by which the client requested the server.
     pub fn hand_over(&self, destination: Option<&str>) -> Option<(SessionState, SessionParts<'_>)> {
-        if self.framed.is_some() || self.narrow.is_some() {
+        if self.framed.is_some() {
             return None;
         }
+        let long_leg = match &self.narrow {
+            None => None,
+            Some(leg) => Some(Box::new(leg.hand_over()?)),
+        };
         let (to_server, held_to_server) = self.to_server.hand_over();
         let (to_client, held_to_client) = self.to_client.hand_over();
         let state = SessionState {
@@ -61,6 +68,7 @@ impl Session {
             moved_at: self.upkeep.moved_at().nanoseconds(),
             has_place: self.seat.is_some(),
             destination: destination.map(str::to_owned),
+            long_leg,
         };
         let parts = SessionParts {
             sockets: [self.sockets.client.as_fd(), self.sockets.server.as_fd()],
@@ -76,7 +84,7 @@ impl Session {
         state: &SessionState,
         sockets: [SharedSocket; 2],
         [to_server, to_client]: [TakenData; 2],
-        home: NewHome,
+        home: NewHome<'_>,
         pipes: &mut Pipes,
     ) -> Self {
         let record = Record::take_over(&state.record, home.counters);
@@ -86,7 +94,11 @@ impl Session {
         upkeep.note_event();
         let [client_failed, server_failed] = state.failed;
         let [client_end_seen, server_end_seen] = state.end_seen;
-        Self {
+        let long_leg = state.long_leg.as_deref().map(|leg| {
+            let client = state.record.client.ip();
+            Box::new(NarrowLeg::take_over(leg.clone(), client, home.profiles))
+        });
+        let mut session = Self {
             to_server: Transfer::take_over(&state.to_server, to_server, pipes),
             to_client: Transfer::take_over(&state.to_client, to_client, pipes),
             failures: Failures {
@@ -105,6 +117,9 @@ impl Session {
             },
             upkeep,
             ..Self::new(sockets, home.listener, record, home.seat, moved_at)
-        }
+        };
+        // Together with the cap of the data in flight.
+        session.set_narrow(long_leg);
+        session
     }
 }

@@ -66,6 +66,7 @@ impl Sessions {
         let home = NewHome {
             listener: u16::try_from(listener).unwrap_or(u16::MAX),
             counters: Arc::clone(&acceptor.counters),
+            profiles: acceptor.profiles(),
             seat: (state.has_place).then(|| Places::take_over(&acceptor.places, client)),
         };
         let sockets = sockets.map(Arc::new);

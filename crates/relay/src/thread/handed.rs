@@ -10,7 +10,7 @@ use std::time::Instant;
 use midspan_handover::FromPredecessor;
 
 use super::RelayThread;
-use crate::handing::{Channel, Delivery, HandOver, HandoverError, Parcel, TakeOver, Taken};
+use crate::handing::{Channel, Delivery, HandOver, HandoverError, Parcel, TakeOver, Taken, unpack};
 use crate::opening::Acceptor;
 use crate::table::Key;
 
@@ -100,15 +100,23 @@ impl RelayThread {
         deliveries: &Receiver<Delivery>,
         keys: &mut Vec<Key>,
     ) -> Result<(), HandoverError> {
-        let mut new = BTreeMap::new();
+        let mut places = BTreeMap::new();
+        let mut acceptors = BTreeMap::new();
         while let Ok(delivery) = deliveries.recv() {
             match delivery {
-                Delivery::Listener(place, acceptor) => {
-                    new.insert(place, NewAcceptor::Unused(acceptor));
+                Delivery::Listener {
+                    name,
+                    place,
+                    acceptor,
+                } => {
+                    places.insert(name, place);
+                    if let Some(acceptor) = acceptor {
+                        acceptors.insert(place, NewAcceptor::Unused(acceptor));
+                    }
                 }
-                Delivery::Sessions(sessions) => {
-                    for taken in sessions {
-                        keys.push(self.take_one(taken, &mut new)?);
+                Delivery::Sessions(message) => {
+                    for taken in unpack(message, |name| places.get(&name).copied())? {
+                        keys.push(self.take_one(taken, &mut acceptors)?);
                     }
                 }
             }
@@ -119,15 +127,16 @@ impl RelayThread {
     fn take_one(
         &mut self,
         taken: Taken,
-        new: &mut BTreeMap<usize, NewAcceptor>,
+        acceptors: &mut BTreeMap<usize, NewAcceptor>,
     ) -> Result<Key, HandoverError> {
         let place = taken.listener;
-        let index = match new.remove(&place).ok_or(HandoverError::OutOfTurn)? {
+        let acceptor = acceptors.remove(&place);
+        let index = match acceptor.ok_or(HandoverError::OutOfTurn)? {
             // A place without a session is free, so it is used at once.
             NewAcceptor::Unused(acceptor) => self.acceptors.place(*acceptor),
             NewAcceptor::At(index) => index,
         };
-        new.insert(place, NewAcceptor::At(index));
+        acceptors.insert(place, NewAcceptor::At(index));
         let key = (self.sessions).take_over(taken, index, &mut self.acceptors)?;
         Ok(key)
     }

@@ -393,7 +393,7 @@ fn a_client_that_negotiates_stays() {
     answer(&mut tunnel);
     late.write_all(&request.as_bytes()[..20]).unwrap();
     wait(&old, "both are here", |now| {
-        (now.sessions_active, now.negotiations_active) == (1, 1)
+        (now.sessions_active, now.negotiations_active) == (2, 1)
     });
     let (new, count) = move_all(&old);
     // The tunnel is a session like any other.

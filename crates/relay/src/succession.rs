@@ -92,7 +92,8 @@ impl Relay {
     }
 
     /// Hands the sessions over to a successor that is ready. All threads stop meanwhile, at most for about the
-    /// limit. Returns the number of sessions that the successor has. What cannot be handed over stays: clients that
+    /// limit. Returns the number of sessions that the successor has. From then on, this relay accepts no connections:
+    /// the successor has duplicates of the listening sockets. What cannot be handed over stays: clients that
     /// negotiate, HTTP exchanges, and client legs with an access profile.
     ///
     /// # Errors

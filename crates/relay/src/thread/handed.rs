@@ -39,6 +39,19 @@ impl RelayThread {
             for key in keys {
                 self.sessions.let_go(key, &mut self.acceptors);
             }
+            self.leave_sockets();
+        }
+    }
+
+    /// Accepts nothing more: the other relay has duplicates of the listening sockets, and of the connections that wait
+    /// there. Clients that do not wait for an answer are closed.
+    fn leave_sockets(&mut self) {
+        self.acceptors.close();
+        self.sessions.close_exchanges();
+        let now = self.clockwork.now();
+        for index in 0..self.acceptors.count() {
+            self.acceptors.take_socket(index);
+            (self.negotiations).close_idle(index, &mut self.acceptors, now);
         }
     }
 

@@ -410,3 +410,66 @@ fn a_client_that_negotiates_stays() {
     carry(&mut late, &mut far_late, 16);
     drop((new, newer));
 }
+
+#[test]
+fn no_connection_is_refused_meanwhile() {
+    let settings = settings();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = server.local_addr().unwrap();
+    let first = listener(&settings, to, SessionSettings::default());
+    let address = local_address(&first);
+    let duplicate = |of: &OpenListener| OpenListener {
+        listener: of.listener.clone(),
+        sockets: of
+            .sockets
+            .iter()
+            .map(|socket| socket.try_clone().unwrap())
+            .collect(),
+    };
+    let mut spare = duplicate(&first);
+    let mut relay = Relay::start(&settings, vec![first]).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for stream in server.incoming() {
+                let mut stream = bounded(stream.unwrap());
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                scope.spawn(move || {
+                    let mut byte = [0];
+                    while stream.read(&mut byte).unwrap() > 0 {
+                        stream.write_all(&byte).unwrap();
+                    }
+                });
+            }
+        });
+        let clients = scope.spawn(|| {
+            let mut count = 0_u64;
+            while !stop.load(Ordering::Relaxed) {
+                let mut client = bounded(TcpStream::connect(address).unwrap());
+                for byte in 0..3 {
+                    client.write_all(&[byte]).unwrap();
+                    let mut received = [9];
+                    client.read_exact(&mut received).unwrap();
+                    assert_eq!(received, [byte]);
+                }
+                count += 1;
+            }
+            count
+        });
+        for _ in 0..10 {
+            wait(&relay, "connections arrive", |now| {
+                now.sessions_opened - now.sessions_taken_over > 20
+            });
+            let next = duplicate(&spare);
+            let (new, _) = move_to(&relay, &settings, vec![std::mem::replace(&mut spare, next)]);
+            wait(&relay, "all have moved", |now| now.sessions_active == 0);
+            relay.stop();
+            relay = new;
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(clients.join().unwrap() > 100);
+        drop(TcpStream::connect(to).unwrap());
+    });
+}

@@ -1,5 +1,7 @@
 //! The messages of predecessor and successor, and the versions of the format.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
@@ -48,6 +50,11 @@ pub enum FromPredecessor {
     /// Sessions. Descriptors come with this message: a file in memory with the data that the sessions hold in
     /// memory, if they hold any, and then those of each session.
     Sessions(Batch),
+    /// The listening sockets at an address. They come with this message.
+    Sockets {
+        /// The address.
+        address: SocketAddr,
+    },
     /// All sessions were sent.
     End {
         /// Their number.

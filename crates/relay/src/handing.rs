@@ -19,16 +19,16 @@ use midspan_linux::descriptor_passing::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
-use thiserror::Error;
 
 use super::opening::Acceptor;
 use super::session::SessionParts;
+use super::settings::Error;
 use super::transfer::{HeldData, TakenData};
 
 const _: () = assert!(LARGEST_MESSAGE <= MESSAGE_LIMIT && MOST_DESCRIPTORS <= DESCRIPTOR_LIMIT);
 
 /// Sessions could not be handed over or taken over.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum HandoverError {
     /// The other relay is gone.
     #[error("the other relay has ended")]
@@ -79,6 +79,12 @@ pub enum HandoverError {
     /// A thread has ended.
     #[error("a thread of the relay has ended")]
     Thread,
+    /// The other relay does not listen where this one is to listen.
+    #[error("the other relay has no listening socket for listener \"{0}\"")]
+    NoSocket(String),
+    /// A listener cannot have the sockets.
+    #[error(transparent)]
+    Sockets(#[from] Error),
     /// The settings of a listener cannot be read or written.
     #[error("settings of a listener cannot be read or written: {0}")]
     Listener(#[from] serde_json::Error),

@@ -202,7 +202,7 @@ pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
 pub use statistics::Statistics;
-pub use succession::{Predecessor, Successor};
+pub use succession::{Predecessor, Successor, TakenOver};
 pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;
@@ -269,19 +269,26 @@ impl Shared {
     }
 }
 
+/// Whether a listener has a number of sockets that this many threads can use.
+fn check(open: &OpenListener, threads: usize) -> Result<(), Error> {
+    let sockets = open.sockets.len();
+    match (1..=threads).contains(&sockets) {
+        true => Ok(()),
+        false => Err(Error::SocketCount {
+            listener: open.listener.name.clone(),
+            sockets,
+            threads,
+        }),
+    }
+}
+
 /// Sets the sockets of a listener up, and deals them out to this many threads.
 fn prepare(
     open: OpenListener,
     threads: usize,
 ) -> Result<(Arc<Listener>, Vec<ListeningSocket>), Error> {
+    check(&open, threads)?;
     let OpenListener { listener, sockets } = open;
-    if !(1..=threads).contains(&sockets.len()) {
-        return Err(Error::SocketCount {
-            listener: listener.name,
-            sockets: sockets.len(),
-            threads,
-        });
-    }
     for socket in &sockets {
         opening::prepare_listener(socket, &listener)?;
     }

@@ -5,7 +5,9 @@
 //! what its predecessor [hands over](Relay::hand_over). Until the predecessor's last message, the sessions are
 //! untouched and belong to the predecessor; after any error they continue there.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use super::Relay;
 use super::handing::{Channel, Delivery, HandOver, HandoverError, TakeOver};
 use super::listener::Listener;
 use super::opening::ListenerId;
+use super::running::RunningThread;
+use super::settings::{Error, OpenListener};
 use super::thread::Update;
 
 /// How long a message that is no session may take.
@@ -43,6 +47,15 @@ pub struct Predecessor {
     channel: Channel,
     version: u32,
     now: Time,
+}
+
+/// What a relay has taken over.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// The number of sessions.
+    pub sessions: u64,
+    /// The listeners in their order; an error where the kernel refuses to set a socket up.
+    pub listeners: Vec<Result<ListenerId, Error>>,
 }
 
 impl Predecessor {
@@ -138,6 +151,11 @@ impl Relay {
         drop(report);
         self.control.wake();
         let sessions = sum(&reports, verdicts.len(), until)?;
+        for (address, sockets) in self.known.open_sockets() {
+            let message = FromPredecessor::Sockets { address }.encode()?;
+            let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
+            channel.send(&message, &sockets, until)?;
+        }
         let end = FromPredecessor::End { sessions };
         channel.send(&end.encode()?, &[], until)?;
         match from_successor(channel, until)? {
@@ -156,18 +174,20 @@ impl Relay {
         Ok(sessions)
     }
 
-    /// Takes over the sessions of a predecessor. All threads stop meanwhile, at most for about the limit. Returns the
-    /// number of sessions. Each session keeps the settings of the listener that it had.
+    /// Takes over the sessions of a predecessor. All threads stop meanwhile, at most for about the limit. Each session
+    /// keeps the settings of the listener that it had. Afterwards, this relay accepts connections for these
+    /// `listeners`, by the sockets of the predecessor at the same addresses.
     ///
     /// # Errors
     /// The sessions stay with the predecessor.
     pub fn take_over(
         &mut self,
         predecessor: &Predecessor,
+        listeners: Vec<Listener>,
         limit: Duration,
-    ) -> Result<u64, HandoverError> {
+    ) -> Result<TakenOver, HandoverError> {
         let until = Instant::now() + limit;
-        let result = self.take_over_until(predecessor, until);
+        let result = self.take_over_until(predecessor, listeners, until);
         if let Err(error) = &result {
             refuse(&predecessor.channel, error);
         }
@@ -177,8 +197,9 @@ impl Relay {
     fn take_over_until(
         &mut self,
         predecessor: &Predecessor,
+        listeners: Vec<Listener>,
         until: Instant,
-    ) -> Result<u64, HandoverError> {
+    ) -> Result<TakenOver, HandoverError> {
         let Predecessor {
             channel, version, ..
         } = predecessor;
@@ -203,8 +224,11 @@ impl Relay {
         }
         drop(report);
         self.control.wake();
-        let sent = self.deliver(channel, &deliveries, until)?;
+        let (sent, mut sockets) = self.deliver(channel, &deliveries, until)?;
         drop(deliveries);
+        let listeners = listeners.into_iter();
+        let listeners = listeners.map(|listener| open(listener, &mut sockets, &self.threads));
+        let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let sessions = sum(&reports, verdicts.len(), until)?;
         if sent != sessions {
             let taken = sessions;
@@ -220,17 +244,23 @@ impl Relay {
         for verdict in verdicts {
             let _ = verdict.send(());
         }
-        Ok(sessions)
+        // The sockets have been checked, and the predecessor has set them up.
+        let listeners = listeners.into_iter().map(|open| self.add_listener(open));
+        Ok(TakenOver {
+            sessions,
+            listeners: listeners.collect(),
+        })
     }
 
-    /// Deals the messages with sessions out to the threads as they arrive; returns how many sessions the predecessor
-    /// has sent.
+    /// Deals the messages with sessions out to the threads as they arrive. Returns how many sessions the predecessor has
+    /// sent, and its listening sockets.
     fn deliver(
         &mut self,
         channel: &Channel,
         deliveries: &[Sender<Delivery>],
         until: Instant,
-    ) -> Result<u64, HandoverError> {
+    ) -> Result<(u64, ListeningSockets), HandoverError> {
+        let mut sockets = ListeningSockets::new();
         let mut listeners = TakenListeners::default();
         let mut threads = deliveries.iter().cycle();
         loop {
@@ -249,7 +279,10 @@ impl Relay {
                     let (place, listener) = listeners.place(listener)?;
                     self.deliver_listener((thread, index), place, listener, deliveries)?;
                 }
-                FromPredecessor::End { sessions } => return Ok(sessions),
+                FromPredecessor::Sockets { address } => {
+                    sockets.insert(address, message.descriptors);
+                }
+                FromPredecessor::End { sessions } => return Ok((sessions, sockets)),
                 FromPredecessor::Stay => return Err(HandoverError::Stays),
                 FromPredecessor::Hello { .. }
                 | FromPredecessor::Sessions(_)
@@ -288,6 +321,24 @@ impl Relay {
         }
         Ok(())
     }
+}
+
+/// Listening sockets by their address.
+type ListeningSockets = BTreeMap<SocketAddr, Vec<OwnedFd>>;
+
+/// A listener with the sockets of the predecessor at its address.
+fn open(
+    listener: Listener,
+    sockets: &mut ListeningSockets,
+    threads: &[RunningThread],
+) -> Result<OpenListener, HandoverError> {
+    let found = listener.listen.and_then(|address| sockets.remove(&address));
+    let Some(sockets) = found else {
+        return Err(HandoverError::NoSocket(listener.name));
+    };
+    let open = OpenListener { listener, sockets };
+    super::check(&open, threads.len())?;
+    Ok(open)
 }
 
 /// The listeners whose sessions this relay takes over.

@@ -9,12 +9,20 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use midspan_relay::{OpenListener, Predecessor, Relay, Settings, Statistics, handover_pair};
+use midspan_relay::{
+    Listener, OpenListener, Predecessor, Relay, Settings, Statistics, handover_pair,
+};
 
 use crate::support::*;
 
-/// Another relay with these settings and listeners, which has the sessions of this one; and their number.
-fn move_to(old: &Relay, settings: &Settings, listeners: Vec<OpenListener>) -> (Relay, u64) {
+/// Another relay with these settings, which has the sessions of this one, and their number. It accepts from listeners of
+/// its own, and for `inherited` listeners from the sockets of this relay.
+fn move_to(
+    old: &Relay,
+    settings: &Settings,
+    own: Vec<OpenListener>,
+    inherited: Vec<Listener>,
+) -> (Relay, u64) {
     let (here, there) = handover_pair().unwrap();
     let successor = old.greet_successor(here).unwrap();
     let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
@@ -22,11 +30,13 @@ fn move_to(old: &Relay, settings: &Settings, listeners: Vec<OpenListener>) -> (R
         begins_at: predecessor.now(),
         ..settings.clone()
     };
-    let mut new = Relay::start(&settings, listeners).unwrap();
+    let mut new = Relay::start(&settings, own).unwrap();
     let count = thread::scope(|scope| {
-        let taking = scope.spawn(|| new.take_over(&predecessor, DEADLINE));
+        let taking = scope.spawn(|| new.take_over(&predecessor, inherited, DEADLINE));
         let count = old.hand_over(&successor, DEADLINE).unwrap();
-        assert_eq!(taking.join().unwrap().unwrap(), count);
+        let taken = taking.join().unwrap().unwrap();
+        assert_eq!(taken.sessions, count);
+        assert!(taken.listeners.iter().all(Result::is_ok));
         count
     });
     (new, count)
@@ -34,7 +44,7 @@ fn move_to(old: &Relay, settings: &Settings, listeners: Vec<OpenListener>) -> (R
 
 /// The same without listeners.
 fn move_all(old: &Relay) -> (Relay, u64) {
-    move_to(old, &settings(), Vec::new())
+    move_to(old, &settings(), Vec::new(), Vec::new())
 }
 
 fn wait(relay: &Relay, what: &str, condition: impl Fn(&Statistics) -> bool) {

@@ -132,7 +132,7 @@ fn no_byte_is_lost_while_data_flows_through_many_relays() {
             wait(&relay, "data flows", |now| {
                 now.bytes_to_client > 1_000_000 && now.bytes_to_server > 1_000_000
             });
-            let (next, count) = move_to(&relay, variant, Vec::new());
+            let (next, count) = move_to(&relay, variant, Vec::new(), Vec::new());
             assert_eq!(count, SESSIONS);
             relay.stop();
             relay = next;
@@ -204,7 +204,7 @@ fn data_in_memory_moves_too() {
         }
         bench.wait_for("data flows", |now| now.bytes_to_server > 0);
         wait_until_stalled(&bench.relay);
-        let (new, count) = move_to(&bench.relay, &settings, Vec::new());
+        let (new, count) = move_to(&bench.relay, &settings, Vec::new(), Vec::new());
         assert_eq!(count, 20);
         for (_, server) in &mut pairs {
             let (received, ending) = read_all(server);
@@ -339,7 +339,7 @@ fn sessions_of_another_relay_count_for_the_limits() {
         ..ListenerLimits::default()
     };
     let address = local_address(&listener);
-    let (new, count) = move_to(&bench.relay, &settings, vec![listener]);
+    let (new, count) = move_to(&bench.relay, &settings, vec![listener], Vec::new());
     assert_eq!(count, 2);
     let mut refused = bounded(TcpStream::connect(address).unwrap());
     assert!(refused.read(&mut [0]).is_err());
@@ -416,17 +416,10 @@ fn no_connection_is_refused_meanwhile() {
     let settings = settings();
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = server.local_addr().unwrap();
-    let first = listener(&settings, to, SessionSettings::default());
+    let mut first = listener(&settings, to, SessionSettings::default());
     let address = local_address(&first);
-    let duplicate = |of: &OpenListener| OpenListener {
-        listener: of.listener.clone(),
-        sockets: of
-            .sockets
-            .iter()
-            .map(|socket| socket.try_clone().unwrap())
-            .collect(),
-    };
-    let mut spare = duplicate(&first);
+    first.listener.listen = Some(address);
+    let inherited = first.listener.clone();
     let mut relay = Relay::start(&settings, vec![first]).unwrap();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -462,8 +455,7 @@ fn no_connection_is_refused_meanwhile() {
             wait(&relay, "connections arrive", |now| {
                 now.sessions_opened - now.sessions_taken_over > 20
             });
-            let next = duplicate(&spare);
-            let (new, _) = move_to(&relay, &settings, vec![std::mem::replace(&mut spare, next)]);
+            let (new, _) = move_to(&relay, &settings, Vec::new(), vec![inherited.clone()]);
             wait(&relay, "all have moved", |now| now.sessions_active == 0);
             relay.stop();
             relay = new;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use midspan_handover::{FromPredecessor, FromSuccessor};
 use midspan_linux::descriptor_passing::{self, Message};
-use midspan_relay::{HandoverError, Predecessor, Relay, handover_pair};
+use midspan_relay::{HandoverError, Listener, Predecessor, Relay, handover_pair};
 
 use super::{carry, check_all, move_all, send_until, wait};
 use crate::support::*;
@@ -77,7 +77,9 @@ fn break_at(at: Break) {
         let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
         let mut new = Relay::start(&settings(), Vec::new()).unwrap();
         let taking = scope.spawn(move || {
-            let error = new.take_over(&predecessor, DEADLINE).unwrap_err();
+            let error = new
+                .take_over(&predecessor, Vec::new(), DEADLINE)
+                .unwrap_err();
             (new, error)
         });
         let middle = scope.spawn(move || pass_on(&near, &far, at));
@@ -181,4 +183,28 @@ fn sessions_stay_without_a_common_version_or_an_answer() {
     carry(&mut client, &mut server, 3);
     assert_eq!(bench.statistics().sessions_handed_over, 0);
     drop(there);
+}
+
+#[test]
+fn sessions_stay_if_there_is_no_socket_for_a_listener() {
+    let bench = bench();
+    let (mut client, mut server) = bench.pair();
+    let listener = Listener {
+        listen: Some("192.0.2.1:80".parse().unwrap()),
+        ..Listener::new("elsewhere", bench.address.into())
+    };
+    let (here, there) = handover_pair().unwrap();
+    let successor = bench.relay.greet_successor(here).unwrap();
+    let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
+    let mut new = Relay::start(&settings(), Vec::new()).unwrap();
+    thread::scope(|scope| {
+        let taking = scope.spawn(|| new.take_over(&predecessor, vec![listener], DEADLINE));
+        let error = bench.relay.hand_over(&successor, DEADLINE).unwrap_err();
+        assert!(matches!(error, HandoverError::Refused(_)), "{error}");
+        let error = taking.join().unwrap().unwrap_err();
+        assert!(matches!(error, HandoverError::NoSocket(_)), "{error}");
+    });
+    carry(&mut client, &mut server, 1);
+    let (mut client, mut server) = bench.pair();
+    carry(&mut client, &mut server, 2);
 }

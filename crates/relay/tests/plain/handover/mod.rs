@@ -7,39 +7,19 @@ mod staying;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
-use midspan_relay::{
-    Listener, OpenListener, Predecessor, Relay, Settings, Statistics, handover_pair,
-};
+use midspan_relay::{Listener, OpenListener, Relay, Settings, Statistics};
 
 use crate::support::*;
 
-/// Another relay with these settings, which has the sessions of this one, and their number. It accepts from listeners of
-/// its own, and for `inherited` listeners from the sockets of this relay.
+/// As [`move_sessions`], which must not fail.
 fn move_to(
     old: &Relay,
     settings: &Settings,
     own: Vec<OpenListener>,
     inherited: Vec<Listener>,
 ) -> (Relay, u64) {
-    let (here, there) = handover_pair().unwrap();
-    let successor = old.greet_successor(here).unwrap();
-    let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
-    let settings = Settings {
-        begins_at: predecessor.now(),
-        ..settings.clone()
-    };
-    let mut new = Relay::start(&settings, own).unwrap();
-    let count = thread::scope(|scope| {
-        let taking = scope.spawn(|| new.take_over(&predecessor, inherited, DEADLINE));
-        let count = old.hand_over(&successor, DEADLINE).unwrap();
-        let taken = taking.join().unwrap().unwrap();
-        assert_eq!(taken.sessions, count);
-        assert!(taken.listeners.iter().all(Result::is_ok));
-        count
-    });
-    (new, count)
+    move_sessions(old, settings, own, inherited).unwrap()
 }
 
 /// The same without listeners.

@@ -15,6 +15,7 @@
 mod explicit;
 mod files;
 mod fragments;
+mod handed_over;
 mod measured;
 pub mod planted;
 mod table;
@@ -22,6 +23,7 @@ mod table;
 pub use explicit::{hop, http, http_answer, overlay_row, proxy_protocol, socks5};
 pub use files::{configuration, overrides, path_file, recorded_trace};
 pub use fragments::fragmenter;
+pub use handed_over::handover;
 pub use measured::{iperf3, metrics, pcap, ping, ss};
 pub use midspan_gateway::fuzzing::route_messages;
 pub use midspan_linux::fuzzing::{netfilter_messages, route_lists};

@@ -1,10 +1,10 @@
 //! The list of all targets.
 
 use crate::{
-    configuration, control_socket, fragmenter, gate_packets, hop, http, http_answer, iperf3,
-    metrics, netfilter_messages, nft_listings, overlay_row, overrides, path_file, pcap, ping,
-    proc_tables, process_messages, proxy_protocol, recorded_trace, route_lists, route_messages,
-    socks5, ss, thin_messages, thin_packets, verdicts,
+    configuration, control_socket, fragmenter, gate_packets, handover, hop, http, http_answer,
+    iperf3, metrics, netfilter_messages, nft_listings, overlay_row, overrides, path_file, pcap,
+    ping, proc_tables, process_messages, proxy_protocol, recorded_trace, route_lists,
+    route_messages, socks5, ss, thin_messages, thin_packets, verdicts,
 };
 
 /// A fuzz target.
@@ -283,6 +283,19 @@ pub const TARGETS: &[Target] = &[
             "crates/proxy/src/fuzzing.rs",
             &["process_messages", "read_again"],
         )],
+    },
+    Target {
+        name: "handover",
+        reads: "messages of a relay that hands over its sessions, and of its successor",
+        run: handover,
+        longest: 8192,
+        lines: &[
+            file("crates/handover/src/message.rs"),
+            functions(
+                "crates/handover/src/session.rs",
+                &["descriptors", "copied", "check"],
+            ),
+        ],
     },
     Target {
         name: "gate_packets",

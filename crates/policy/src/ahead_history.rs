@@ -15,6 +15,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use midspan_units::{BitRate, Time};
+use serde::{Deserialize, Serialize};
 
 use crate::half_life::HalfLife;
 use crate::hosts::Hosts;
@@ -34,7 +35,7 @@ const EVIDENCE: u64 = 500;
 const MOST_COUNTED: u64 = 1 << 14;
 
 /// What one session has found out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct AheadRecord {
     /// The client has acknowledged data that was sent beyond its window, and nothing was lost until
     /// then.

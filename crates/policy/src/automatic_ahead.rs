@@ -31,6 +31,7 @@
 //! that might send ahead, and the cap keeps the leg within the client's true window.
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+use serde::{Deserialize, Serialize};
 
 use crate::LegSample;
 use crate::ack_train::AckTrain;
@@ -77,7 +78,7 @@ const LATER: (TimeSpan, TimeSpan) = (
 const NEW: u64 = 4;
 
 /// What is known of a client's leg before its first byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AcceptedLeg {
     /// The round trip of its handshake.
     pub round_trip: TimeSpan,
@@ -98,7 +99,7 @@ impl AcceptedLeg {
 }
 
 /// How far the data in flight on a leg may go beyond the client's window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum AheadState {
     /// The window scale is raised; the client's window holds.
     #[default]
@@ -122,7 +123,10 @@ impl AheadState {
 }
 
 /// Decides how far ahead of the client's window one leg may send.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Another process may continue a leg ([`KeptLeg`](crate::narrow_leg::KeptLeg)). Fields that are skipped then begin
+/// again; a new field needs a default.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AutomaticAhead {
     state: AheadState,
     leg: AcceptedLeg,
@@ -144,6 +148,7 @@ pub struct AutomaticAhead {
     is_free: bool,
     /// Nearly as much is in flight as the cap allows: the time by which the next reading is late is
     /// lost.
+    #[serde(skip)]
     is_limit: bool,
     /// The client's window at the last reading, and the largest one.
     truth: u64,
@@ -155,6 +160,7 @@ pub struct AutomaticAhead {
     /// The most that was in flight, in bytes.
     peak: u64,
     began: Option<Time>,
+    #[serde(skip)]
     train: AckTrain,
     retransmitted: Option<u32>,
     /// The acknowledged byte at which the first data ends that was sent beyond the window.
@@ -167,6 +173,7 @@ pub struct AutomaticAhead {
     repaired: u64,
     /// Bytes acknowledged at the newest reading, and since when.
     acknowledged: u64,
+    #[serde(skip)]
     moved: Option<Time>,
     /// Segments sent and sent again, at the reading before.
     counted: (u32, u32),
@@ -235,6 +242,12 @@ impl AutomaticAhead {
         }
         ahead.set_limit(segment, 0);
         Some(ahead)
+    }
+
+    /// Whether a leg can be in this state.
+    #[must_use]
+    pub const fn is_possible(&self) -> bool {
+        self.added > 0 && self.added <= LARGEST_SCALE
     }
 
     /// Bits that are added to the scale with which the client's window is read.
@@ -335,7 +348,7 @@ impl AutomaticAhead {
         }
         let measured = self.train.rate().map_or(0, BitRate::bits_per_second);
         self.rate = self.rate.max(measured);
-        self.record.rate = self.train.long_rate();
+        self.record.rate = self.record.rate.max(self.train.long_rate());
         if in_flight > self.truth {
             self.uncounted = acknowledged.saturating_add(in_flight);
         }

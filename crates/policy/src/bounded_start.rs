@@ -18,6 +18,7 @@
 //! measures the rate.
 
 use midspan_units::{ByteSize, Time, TimeSpan};
+use serde::{Deserialize, Serialize};
 
 use crate::LegSample;
 use crate::ack_train::AckTrain;
@@ -33,10 +34,13 @@ const PROVEN: u64 = 16;
 const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(5);
 
 /// Bounds the data in flight on one leg with a large initial window.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Another process may continue a leg, as that of [`AutomaticAhead`](crate::automatic_ahead::AutomaticAhead).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BoundedStart {
     /// Segments that may be in flight in any case.
     segments: u32,
+    #[serde(skip)]
     train: AckTrain,
     retransmitted: Option<u32>,
     has_lost: bool,

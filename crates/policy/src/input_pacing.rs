@@ -104,6 +104,24 @@ impl InputPacing {
         self.rate
     }
 
+    /// Bytes of data in a full chunk.
+    #[must_use]
+    pub const fn segment_size(&self) -> u64 {
+        self.segment_size
+    }
+
+    /// Bytes of the headers that the rate counts for each chunk.
+    #[must_use]
+    pub const fn header_size(&self) -> u64 {
+        self.header_size
+    }
+
+    /// Whether it paces a flight only.
+    #[must_use]
+    pub const fn has_end(&self) -> bool {
+        self.flight.is_some()
+    }
+
     /// From the next chunk on, this rate holds, and pacing has no end.
     pub const fn set_rate(&mut self, rate: BitRate) {
         self.rate = rate;

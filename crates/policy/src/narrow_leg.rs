@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
+use serde::{Deserialize, Serialize};
 
 use crate::ahead_history::AheadRecord;
 use crate::automatic_ahead::{AheadState, AutomaticAhead};
@@ -101,6 +102,25 @@ pub struct NarrowDecision {
     pub verdict: Option<Verdict>,
 }
 
+/// A leg without an access profile that another process continues: part of the format in which relays hand
+/// sessions over.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KeptLeg {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    automatic: Option<AutomaticAhead>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bounded: Option<BoundedStart>,
+}
+
+impl KeptLeg {
+    /// Whether a leg can be in this state.
+    #[must_use]
+    pub fn is_possible(&self) -> bool {
+        let automatic = self.automatic.as_ref();
+        automatic.is_none_or(AutomaticAhead::is_possible)
+    }
+}
+
 /// Decides on one leg towards a narrow client.
 ///
 /// | kind | calls |
@@ -162,6 +182,35 @@ impl NarrowLeg {
             automatic,
             bounded: (client.bound)
                 .map(|segments| BoundedStart::new(segments, client.segment_size)),
+        }
+    }
+
+    /// What another process needs to continue the leg; `None` if measures of an access profile are in use.
+    #[must_use]
+    pub fn kept(&self) -> Option<KeptLeg> {
+        let is_plain = self.oversized.is_none() && self.ahead.is_none();
+        is_plain.then(|| KeptLeg {
+            automatic: self.automatic.clone(),
+            bounded: self.bounded.clone(),
+        })
+    }
+
+    /// Continues the leg of another process.
+    #[must_use]
+    pub fn continued(kept: KeptLeg) -> Self {
+        let KeptLeg { automatic, bounded } = kept;
+        let added_scale = automatic.as_ref().map_or(0, AutomaticAhead::added_scale);
+        Self {
+            start: NarrowStart {
+                added_scale,
+                ..NarrowStart::default()
+            },
+            oversized: None,
+            segments_cap: None,
+            ahead: None,
+            wanted: ByteSize::default(),
+            automatic,
+            bounded,
         }
     }
 

@@ -17,7 +17,7 @@ use midspan_relay::machine::{self, Machine};
 use midspan_relay::remembered::Remembered;
 use midspan_relay::{self as relay, OpenListener, Relay};
 use midspan_service::{child, logging, message};
-use midspan_units::TimeSpan;
+use midspan_units::{Time, TimeSpan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
@@ -441,6 +441,7 @@ fn relay_settings(
         reset_timeout: settings.reset_timeout,
         limits: settings.limits,
         verdicts,
+        begins_at: Time::ZERO,
     }
 }
 

@@ -68,18 +68,28 @@ impl Control {
     }
 }
 
-/// The relay's clock: nanoseconds since its start.
+/// The relay's clock: nanoseconds since its start, or since the start of the first relay if this relay continues the
+/// sessions of others.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
+    /// The time at the start.
+    base: Time,
 }
 
 impl Clock {
-    /// Starts now.
-    pub fn start() -> Self {
+    /// Starts now, from this time.
+    pub fn start_from(base: Time) -> Self {
         Self {
             start: system::now(),
+            base,
         }
+    }
+
+    /// Starts now.
+    #[cfg(test)]
+    pub fn start() -> Self {
+        Self::start_from(Time::ZERO)
     }
 
     /// The present time.
@@ -89,6 +99,6 @@ impl Clock {
 
     /// The time at an instant; an instant before the start counts as the start.
     pub fn at(self, moment: Instant) -> Time {
-        Time::ZERO + moment.saturating_duration_since(self.start).into()
+        self.base + moment.saturating_duration_since(self.start).into()
     }
 }

@@ -6,6 +6,7 @@
 //! A direction reads only when it holds nothing. So it never holds more than one read, and a slow receiver
 //! stops the sender through the kernel's buffers.
 
+mod handed;
 #[cfg(test)]
 mod tests;
 

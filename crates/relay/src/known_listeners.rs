@@ -2,6 +2,7 @@
 //! the place of another one.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -10,6 +11,7 @@ use midspan_units::Time;
 
 use super::listener::Listener;
 use super::opening::ListenerId;
+use super::register::SharedSocket;
 use super::sharing::ListeningSocket;
 
 /// All listeners. The sockets belong to the threads, which close them; the owner of the relay keeps none open.
@@ -73,6 +75,28 @@ impl KnownListeners {
         }
     }
 
+    /// A listener with this name.
+    pub fn named(&self, name: &str) -> Option<&Listener> {
+        let mut all = self.0.values().rev();
+        let known = all.find(|known| known.listener.name == name)?;
+        Some(&known.listener)
+    }
+
+    /// The addresses at which listeners accept, each with its sockets, which threads may share.
+    pub fn open_sockets(&self) -> impl Iterator<Item = (SocketAddr, Vec<SharedSocket>)> {
+        let staying = self.0.values().filter(|known| known.retire_at.is_none());
+        staying.filter_map(|known| {
+            let address = known.listener.listen?;
+            let mut sockets: Vec<SharedSocket> = Vec::new();
+            for socket in known.sockets.iter().filter_map(|of| of.socket.upgrade()) {
+                if !sockets.iter().any(|other| Arc::ptr_eq(other, &socket)) {
+                    sockets.push(socket);
+                }
+            }
+            (!sockets.is_empty()).then_some((address, sockets))
+        })
+    }
+
     /// The open sockets of a thread, with their listeners.
     pub fn of_thread(&self, thread: usize) -> impl Iterator<Item = ListenerOfThread> {
         self.0.iter().filter_map(move |(id, known)| {
@@ -99,7 +123,6 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::SocketAddr;
 
     fn listener(name: &str) -> Arc<Listener> {
         let to: SocketAddr = "192.0.2.1:80".parse().unwrap();
@@ -140,5 +163,37 @@ mod tests {
         drop(sockets);
         known.add(ListenerId(2), &listener("third"), &[socket(None)]);
         assert_eq!(known.0.keys().map(|id| id.0).collect::<Vec<_>>(), [1, 2]);
+    }
+    #[test]
+    fn shared_sockets_are_listed_once_and_those_that_close_are_not() {
+        let mut known = KnownListeners::default();
+        let at = |port: u16| {
+            let mut listener = Listener::new("one", SocketAddr::from(([192, 0, 2, 1], 80)).into());
+            listener.listen = Some(SocketAddr::from(([192, 0, 2, 2], port)));
+            Arc::new(listener)
+        };
+        let first = socket(Some(0..2));
+        let shared = [
+            ListeningSocket {
+                socket: Arc::clone(&first.socket),
+                sharing: Some(0..2),
+            },
+            first,
+        ];
+        known.add(ListenerId(0), &at(1), &shared);
+        let own = [socket(None), socket(None)];
+        known.add(ListenerId(1), &at(2), &own);
+        let closing = [socket(None)];
+        known.add(ListenerId(2), &at(3), &closing);
+        known.retire(ListenerId(2), Time::ZERO);
+        known.add(ListenerId(3), &listener("without an address"), &closing);
+        let list = |known: &KnownListeners| -> Vec<(u16, usize)> {
+            let all = known.open_sockets();
+            all.map(|(address, sockets)| (address.port(), sockets.len()))
+                .collect()
+        };
+        assert_eq!(list(&known), [(1, 1), (2, 2)]);
+        drop(own);
+        assert_eq!(list(&known), [(1, 1)]);
     }
 }

@@ -46,6 +46,7 @@
 //! | `suspects` | connections that may have caused a fault | |
 //! | [`overlay`] | what is known of the overlay; warm connections to its nodes | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
+//! | `handing`, `succession` | sessions that another relay continues | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
 //! | `statistics`, `control`, `settings` | counters, commands, and the settings at the start | |
 //! | `scripted`, `failing_calls`, [`seeded_faults`] | for tests: a scripted kernel, failing calls, faults | |
@@ -143,6 +144,7 @@ mod eviction;
 mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
+mod handing;
 pub mod kick;
 mod knowledge;
 mod known_listeners;
@@ -177,6 +179,7 @@ mod settings;
 mod sharing;
 mod source;
 mod statistics;
+mod succession;
 mod suspects;
 mod system;
 mod table;
@@ -187,6 +190,7 @@ mod transfer;
 
 pub use arrival::Arrival;
 pub use control::Clock;
+pub use handing::{HandoverError, handover_pair};
 pub use knowledge::SharedKnowledge;
 pub use legs::{Connecting, connect_as_client, connect_to_node, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
@@ -201,6 +205,7 @@ pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
 pub use statistics::Statistics;
+pub use succession::{Predecessor, Successor, TakenOver};
 pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;
@@ -267,19 +272,26 @@ impl Shared {
     }
 }
 
+/// Whether a listener has a number of sockets that this many threads can use.
+fn check(open: &OpenListener, threads: usize) -> Result<(), Error> {
+    let sockets = open.sockets.len();
+    match (1..=threads).contains(&sockets) {
+        true => Ok(()),
+        false => Err(Error::SocketCount {
+            listener: open.listener.name.clone(),
+            sockets,
+            threads,
+        }),
+    }
+}
+
 /// Sets the sockets of a listener up, and deals them out to this many threads.
 fn prepare(
     open: OpenListener,
     threads: usize,
 ) -> Result<(Arc<Listener>, Vec<ListeningSocket>), Error> {
+    check(&open, threads)?;
     let OpenListener { listener, sockets } = open;
-    if !(1..=threads).contains(&sockets.len()) {
-        return Err(Error::SocketCount {
-            listener: listener.name,
-            sockets: sockets.len(),
-            threads,
-        });
-    }
     for socket in &sockets {
         opening::prepare_listener(socket, &listener)?;
     }
@@ -365,7 +377,7 @@ impl Relay {
         }
         warn_without_pipes(settings);
         let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
-        let clock = Clock::start();
+        let clock = Clock::start_from(settings.begins_at);
         let control = Arc::new(control);
         let mut relay = Self {
             names: Arc::new(Names::new(Arc::clone(&control))),

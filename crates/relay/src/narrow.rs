@@ -1,6 +1,8 @@
 //! Legs towards clients behind a narrow upstream, or behind a long leg: carries out the decisions of
 //! the policies for oversized segments and for sending ahead (Hasegawa).
 
+mod handed;
+
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};

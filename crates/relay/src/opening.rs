@@ -174,6 +174,11 @@ impl Acceptor {
         }
     }
 
+    /// The access profiles of its clients.
+    pub const fn profiles(&self) -> &Profiles {
+        &self.profiles
+    }
+
     /// Sets the options that connections inherit on a socket that already listens.
     ///
     /// # Errors

@@ -24,6 +24,8 @@ const PAUSE: TimeSpan = TimeSpan::from_seconds(1);
 pub struct Pipe {
     reader: OwnedFd,
     writer: OwnedFd,
+    /// Another relay has made it, perhaps with another size, so it is closed when it is empty.
+    is_taken_over: bool,
 }
 
 impl Pipe {
@@ -79,7 +81,21 @@ impl Pipes {
 
     /// Returns an empty pipe to the pool.
     pub fn give_back(&mut self, pipe: Pipe) {
-        self.at_rest.push(pipe);
+        match pipe.is_taken_over {
+            true => self.discard(pipe),
+            false => self.at_rest.push(pipe),
+        }
+    }
+
+    /// A pipe of another relay, with bytes of a session: its read end and its write end. It counts even beyond the
+    /// limit.
+    pub fn take_over(&mut self, [reader, writer]: [OwnedFd; 2]) -> Pipe {
+        self.count += 1;
+        Pipe {
+            reader,
+            writer,
+            is_taken_over: true,
+        }
     }
 
     /// Closes a pipe that is not empty; its bytes are lost.
@@ -114,7 +130,11 @@ fn make(size: usize) -> Option<Pipe> {
     let (reader, writer) = system::pipe().ok()?;
     fcntl_setpipe_size(&writer, size).ok()?;
     // The size is read again, because the kernel may have made a smaller pipe.
-    (fcntl_getpipe_size(&writer).ok()? >= size).then_some(Pipe { reader, writer })
+    (fcntl_getpipe_size(&writer).ok()? >= size).then_some(Pipe {
+        reader,
+        writer,
+        is_taken_over: false,
+    })
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 //! | `phase.rs` | [`Phase`]: from connecting to settling |
 //! | `upkeep.rs` | [`Upkeep`]: when it moved data, and how much memory it uses |
 //! | `framed.rs` | how a session carries one HTTP request and its answer, and hands its client over |
+//! | `handed.rs` | how a session moves to another relay |
 //! | `decided.rs` | how a session carries out the policy's decisions while data flows |
 //! | `bounding.rs` | how a session carries out decisions about its memory |
 //! | `observed.rs` | readings and the report for observers |
@@ -14,6 +15,7 @@
 mod bounding;
 mod decided;
 mod framed;
+mod handed;
 mod observed;
 mod phase;
 mod sockets;
@@ -41,6 +43,7 @@ use crate::seeded_faults::{self, Fault};
 
 pub use bounding::Buffers;
 pub use framed::Client;
+pub use handed::{NewHome, SessionParts};
 pub use observed::with_narrow;
 pub use phase::Phase;
 use sockets::Sockets;

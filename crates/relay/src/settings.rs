@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use midspan_policy::Offered;
-use midspan_units::{ByteSize, TimeSpan};
+use midspan_units::{ByteSize, Time, TimeSpan};
 use thiserror::Error;
 
 use super::limits::RelayLimits;
@@ -37,6 +37,8 @@ pub struct Settings {
     pub offered: Offered,
     /// Verdicts about clients; sessions add to them.
     pub verdicts: Remembered,
+    /// The time of the relay's clock at its start: zero, or that of the relay whose sessions it continues.
+    pub begins_at: Time,
 }
 
 impl Default for Settings {
@@ -53,6 +55,7 @@ impl Default for Settings {
             limits: RelayLimits::default(),
             offered: Offered::default(),
             verdicts: Remembered::default(),
+            begins_at: Time::ZERO,
         }
     }
 }

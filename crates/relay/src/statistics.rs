@@ -6,8 +6,8 @@ macro_rules! statistics {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// The counters of a relay since its start; all threads together.
         ///
-        /// `sessions_opened` is the sum of `sessions_active` and the three `sessions_…` that count
-        /// ends. The numbers are read one by one while the threads continue.
+        /// `sessions_opened` is the sum of `sessions_active`, `sessions_handed_over`, and the three
+        /// `sessions_…` that count ends. The numbers are read one by one while the threads continue.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub struct Statistics {
             $($(#[doc = $doc])+ pub $name: u64,)+
@@ -57,6 +57,10 @@ statistics! {
     sessions_unconnected,
     /// Sessions without any mechanism, because such a connection may have caused a fault, or by the policy.
     sessions_plain,
+    /// Sessions that another relay continues.
+    sessions_handed_over,
+    /// Part of the opened sessions that began in another relay.
+    sessions_taken_over,
     /// Connections that the policy refused.
     refused_by_policy,
     /// Connections that were refused because such a connection may have caused a fault, also when it was relayed

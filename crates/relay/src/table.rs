@@ -113,6 +113,14 @@ impl<T> Table<T> {
             .filter_map(|place| place.content.as_ref())
     }
 
+    /// All values with their keys.
+    pub fn entries(&self) -> impl Iterator<Item = (Key, &T)> {
+        (self.places.iter().enumerate()).filter_map(|(index, place)| {
+            let content = place.content.as_ref()?;
+            Some((Key::new(index, place.generation), content))
+        })
+    }
+
     /// Removes a value; the table has no value for its key from now on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.get_mut(key)?;
@@ -163,6 +171,8 @@ mod tests {
         assert_eq!(table.get_mut(second), Some(&mut "second"));
         assert_eq!(table.get_mut(other), Some(&mut "other"));
         assert_eq!(table.len(), 2);
+        let entries: Vec<_> = table.entries().collect();
+        assert_eq!(entries, [(second, &"second"), (other, &"other")]);
         assert!(second.number() < 1 << 62);
         assert_eq!(Key::from_number(second.number()), second);
     }

@@ -6,6 +6,8 @@
 //! the next call. A direction reads only when it holds nothing, so nothing is read while chunks wait, and the
 //! receive window of the inbound leg stops the sender.
 
+mod handed;
+
 use midspan_policy::InputPacing;
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 

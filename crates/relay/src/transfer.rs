@@ -7,6 +7,8 @@
 //!
 //! `SPLICE_F_MORE` and `MSG_MORE` are never set, so all data is sent at once.
 
+mod handed;
+
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -23,6 +25,8 @@ use super::pipes::{BUFFER_SIZE, Pipe, Pipes};
 use super::system;
 use super::throttle::{CapBy, Throttle};
 use crate::seeded_faults::{self, Fault};
+
+pub use handed::{HeldData, TakenData};
 
 /// Actions of one direction before the other sessions have their turn: about 16 reads and writes.
 const ACTIONS_PER_TURN: usize = 32;

@@ -136,6 +136,23 @@ impl Places {
     }
 }
 
+impl Places {
+    /// A place for a session of another relay, even beyond the limits.
+    pub fn take_over(places: &Arc<Self>, client: Client) -> Seat {
+        for level in places.chain() {
+            lock(&level.content).take_over(client);
+        }
+        let holder = Holder {
+            client: Some(client),
+            is_gone: false,
+        };
+        Seat(Arc::new(TakenPlace {
+            places: Arc::clone(places),
+            holder: Mutex::new(holder),
+        }))
+    }
+}
+
 impl Seat {
     /// The client, when it is known.
     pub(crate) fn client(&self) -> Option<Client> {
@@ -215,6 +232,11 @@ impl Content {
         }
         self.clients.insert(client, of_client + 1);
         Ok(())
+    }
+
+    fn take_over(&mut self, client: Client) {
+        *self.clients.entry(client).or_default() += 1;
+        self.taken += 1;
     }
 
     fn give_back(&mut self, client: Option<Client>) {
@@ -347,6 +369,19 @@ mod tests {
         assert_eq!(places.taken().0, 1);
         drop(third);
         assert!(places.of_clients().is_empty());
+    }
+
+    #[test]
+    fn a_session_of_another_relay_counts_beyond_the_limits() {
+        let all = Arc::new(Places::new(limits(2, 9), None));
+        let one = Arc::new(Places::new(limits(9, 1), Some(Arc::clone(&all))));
+        let a = client("192.0.2.1").unwrap();
+        let seats = [(); 3].map(|()| Places::take_over(&one, a));
+        assert_eq!((all.taken().0, one.of_clients()[&a]), (3, 3));
+        assert_eq!(Places::take(&one, Some(a)).unwrap_err(), Shortage::Client);
+        drop(seats);
+        assert_eq!((all.taken().0, one.of_clients().len()), (0, 0));
+        assert!(Places::take(&one, Some(a)).is_ok());
     }
 
     #[test]

@@ -82,6 +82,12 @@ impl Ending {
         }
     }
 
+    /// The ending with this name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|ending| ending.name() == name)
+    }
+
     /// The ending after a failure of a connected leg.
     pub(crate) const fn of_failure(leg: Leg, error: Errno) -> Self {
         match (leg, error) {
@@ -116,6 +122,7 @@ mod tests {
                 .iter()
                 .filter(|other| other.name() == ending.name());
             assert_eq!(same.count(), 1);
+            assert_eq!(Ending::named(ending.name()), Some(ending));
         }
     }
 }

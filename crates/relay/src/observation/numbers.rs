@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use midspan_handover::ReadingState;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{Handshake, Leg, LegSample};
 use midspan_units::TimeSpan;
@@ -192,6 +193,32 @@ pub struct LastReading {
     busy: u32,
     receive_window_limited: u32,
     send_buffer_limited: u32,
+}
+
+impl LastReading {
+    /// What another relay needs to continue.
+    pub const fn hand_over(self) -> ReadingState {
+        ReadingState {
+            retransmitted_segments: self.retransmitted_segments,
+            retransmitted_bytes: self.retransmitted_bytes,
+            timeouts: self.timeouts,
+            busy: self.busy,
+            receive_window_limited: self.receive_window_limited,
+            send_buffer_limited: self.send_buffer_limited,
+        }
+    }
+
+    /// Continues the reading of another relay.
+    pub const fn take_over(state: ReadingState) -> Self {
+        Self {
+            retransmitted_segments: state.retransmitted_segments,
+            retransmitted_bytes: state.retransmitted_bytes,
+            timeouts: state.timeouts,
+            busy: state.busy,
+            receive_window_limited: state.receive_window_limited,
+            send_buffer_limited: state.send_buffer_limited,
+        }
+    }
 }
 
 /// The place of a handshake in [`ListenerTotals::setup`].

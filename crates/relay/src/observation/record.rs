@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use midspan_handover::RecordState;
 use midspan_policy::{Handshake, Leg, Request, SessionSample};
 use midspan_units::{Time, TimeSpan};
 
@@ -75,6 +76,56 @@ impl Record {
             largest_forward_data: [0; 2],
             largest_burst: [0; 2],
         }
+    }
+
+    /// What another relay needs to continue it.
+    pub fn hand_over(&self) -> RecordState {
+        RecordState {
+            id: self.id,
+            client: self.client,
+            server: self.server,
+            is_early: self.handshake == Handshake::Early,
+            began: self.begin.nanoseconds(),
+            setup: self.setup.map(TimeSpan::nanoseconds),
+            bytes_to_client: self.bytes_to_client,
+            bytes_to_server: self.bytes_to_server,
+            start: self.start,
+            failure: self.failure.map(|failure| failure.name().to_owned()),
+            read: self.last.map(LastReading::hand_over),
+            largest_forward_data: self.largest_forward_data,
+            largest_burst: self.largest_burst,
+        }
+    }
+
+    /// Continues the record of another relay.
+    pub fn take_over(state: &RecordState, listener: Arc<ListenerCounters>) -> Self {
+        listener.opened.add(1);
+        listener.active.add(1);
+        Self {
+            id: state.id,
+            listener,
+            client: state.client,
+            server: state.server,
+            handshake: match state.is_early {
+                true => Handshake::Early,
+                false => Handshake::EndToEnd,
+            },
+            bytes_to_client: state.bytes_to_client,
+            bytes_to_server: state.bytes_to_server,
+            start: state.start,
+            begin: Time::from_nanoseconds(state.began),
+            setup: state.setup.map(TimeSpan::from_nanoseconds),
+            failure: state.failure.as_deref().and_then(Ending::named),
+            unsampled: true,
+            last: state.read.map(LastReading::take_over),
+            largest_forward_data: state.largest_forward_data,
+            largest_burst: state.largest_burst,
+        }
+    }
+
+    /// Another relay has the session from now on.
+    pub fn note_handed_over(&self) {
+        self.listener.active.decrement();
     }
 
     /// The client and the server.

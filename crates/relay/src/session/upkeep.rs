@@ -77,9 +77,14 @@ impl Upkeep {
         is_new
     }
 
+    /// When the session last moved data.
+    pub const fn moved_at(&self) -> Time {
+        Time::from_nanoseconds(self.moved_at as u64 * TENTH)
+    }
+
     /// The time at which the session will have been still for `timeout`.
     pub fn still_after(&self, timeout: TimeSpan) -> Time {
-        Time::from_nanoseconds(u64::from(self.moved_at) * TENTH) + timeout
+        self.moved_at() + timeout
     }
 
     /// The session has moved nothing for its time-out, and its peers have not acknowledged this

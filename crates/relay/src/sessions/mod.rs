@@ -1,5 +1,6 @@
 //! The sessions of one thread: their table, their deadlines, and what they share.
 
+mod handed;
 mod observed;
 mod overlaid;
 mod plain;

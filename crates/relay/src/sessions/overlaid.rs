@@ -57,6 +57,11 @@ impl OverlaidSessions {
         self.sessions.clear();
     }
 
+    /// Another relay has the session from now on, and measures nothing for the overlay.
+    pub fn forget(&mut self, id: u64) {
+        self.sessions.remove(&id);
+    }
+
     /// Reads some of the sessions, in turn.
     pub fn read_some(&mut self, table: &mut Table<Session>, now: Time) {
         if self.sessions.is_empty() || now.since(self.read) < INTERVAL {

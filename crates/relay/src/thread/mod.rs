@@ -9,6 +9,7 @@
 //! | [`RelayThread`] | the loop that joins them: takes events, accepts, obeys its owner |
 
 mod containment;
+mod handed;
 #[cfg(test)]
 mod tests;
 mod updates;

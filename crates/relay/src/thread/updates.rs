@@ -12,6 +12,7 @@ use midspan_units::Time;
 
 use super::RelayThread;
 use crate::crowd::ACCEPTS_PER_TURN;
+use crate::handing::{HandOver, TakeOver};
 use crate::kick::{Kicked, Target};
 use crate::opening::{Acceptor, ListenerId};
 use crate::source::EventSource;
@@ -33,6 +34,10 @@ pub enum Update {
     Source(Box<dyn EventSource>),
     /// Confirms that all commands before this one are carried out.
     Report(Sender<()>),
+    /// Hands the sessions over to another relay.
+    HandOver(HandOver),
+    /// Takes over sessions of another relay.
+    TakeOver(TakeOver),
 }
 
 impl RelayThread {
@@ -77,6 +82,8 @@ impl RelayThread {
                     // The relay's owner may no longer wait.
                     let _ = sender.send(());
                 }
+                Update::HandOver(order) => self.hand_over(&order),
+                Update::TakeOver(order) => self.take_over(&order),
             }
         }
     }

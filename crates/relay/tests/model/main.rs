@@ -56,6 +56,8 @@ enum Operation {
     Close,
     Reset,
     Pause(u16),
+    /// All sessions move to another relay.
+    HandOver,
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
@@ -68,6 +70,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Close),
         1 => Just(Operation::Reset),
         2 => (0..3000_u16).prop_map(Operation::Pause),
+        1 => Just(Operation::HandOver),
     ]
 }
 
@@ -166,6 +169,8 @@ impl Joined {
                 thread::sleep(Duration::from_micros(microseconds.into()));
                 Ok(())
             }
+            // This is for all sessions.
+            Operation::HandOver => Ok(()),
         }
     }
 
@@ -296,7 +301,7 @@ fn run(seed: u64, case: &Case) -> Result<(), String> {
         ..Settings::default()
     };
     let before = descriptors();
-    let bench = bench_with(settings, SessionSettings::default());
+    let mut bench = bench_with(settings.clone(), SessionSettings::default());
     failing_calls::begin(seed, case.rates);
     let mut sessions: Vec<Option<Joined>> = (0..case.sessions)
         .map(|number| open(&bench, number))
@@ -312,6 +317,12 @@ fn run(seed: u64, case: &Case) -> Result<(), String> {
     }
     let mut result = Ok(());
     for (session, side, operation) in &case.operations {
+        // If a call fails that another relay needs, the sessions stay.
+        if let Operation::HandOver = operation
+            && let Ok((relay, _)) = move_sessions(&bench.relay, &settings, Vec::new(), Vec::new())
+        {
+            bench.relay = relay;
+        }
         if let Some(joined) = &mut sessions[*session] {
             result = result.and_then(|()| joined.carry_out(*side, *operation));
         }

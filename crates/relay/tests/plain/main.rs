@@ -2,6 +2,7 @@
 
 mod close;
 mod containment;
+mod handover;
 mod leg_options;
 mod limits;
 mod negotiation;

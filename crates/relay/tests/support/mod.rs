@@ -8,7 +8,10 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::netlink::Netlink;
 use midspan_policy::SessionSettings;
-use midspan_relay::{Listener, ListenerLimits, OpenListener, Relay, Settings, Statistics};
+use midspan_relay::{
+    HandoverError, Listener, ListenerLimits, OpenListener, Predecessor, Relay, Settings,
+    Statistics, handover_pair,
+};
 use socket2::{Domain, SockRef, Socket, Type};
 
 /// Time limit of everything; a test that hangs fails after this time.
@@ -104,6 +107,38 @@ impl Bench {
     pub fn wait_for(&self, what: &str, condition: impl Fn(&Statistics) -> bool) {
         let holds = eventually(|| condition(&self.statistics()));
         assert!(holds, "{what}: {:?}", self.statistics());
+    }
+}
+
+/// Another relay with these settings, which has the sessions of this one, and their number. It accepts from listeners of
+/// its own, and for `inherited` listeners from the sockets of this relay. Or the error, if the sessions stay.
+pub fn move_sessions(
+    old: &Relay,
+    settings: &Settings,
+    own: Vec<OpenListener>,
+    inherited: Vec<Listener>,
+) -> Result<(Relay, u64), HandoverError> {
+    let (here, there) = handover_pair().unwrap();
+    let successor = old.greet_successor(here).unwrap();
+    let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
+    let settings = Settings {
+        begins_at: predecessor.now(),
+        ..settings.clone()
+    };
+    let mut new = Relay::start(&settings, own).unwrap();
+    let (handed, taken) = std::thread::scope(|scope| {
+        let taking = scope.spawn(|| new.take_over(&predecessor, inherited, DEADLINE));
+        let handed = old.hand_over(&successor, DEADLINE);
+        (handed, taking.join().unwrap())
+    });
+    match (handed, taken) {
+        (Ok(count), Ok(taken)) => {
+            assert_eq!(taken.sessions, count);
+            assert!(taken.listeners.iter().all(Result::is_ok));
+            Ok((new, count))
+        }
+        (Err(error), Err(_)) => Err(error),
+        both => panic!("the relays do not agree: {both:?}"),
     }
 }
 

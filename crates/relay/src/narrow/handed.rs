@@ -1,0 +1,48 @@
+//! A long leg that another relay continues.
+
+use std::net::IpAddr;
+
+use midspan_handover::LongLegState;
+use midspan_policy::narrow_leg;
+use midspan_units::Time;
+
+use super::{NarrowLeg, NarrowReport, Profiles};
+
+impl NarrowLeg {
+    /// The state of a leg without an access profile; `None` if the client has one.
+    pub fn hand_over(&self) -> Option<LongLegState> {
+        if self.place.is_some() {
+            return None;
+        }
+        Some(LongLegState {
+            decides: self.decides.kept()?,
+            ack_size: self.ack_size,
+            was_ahead: self.was_ahead,
+        })
+    }
+
+    /// Continues the leg of another relay. It is read at once.
+    pub fn take_over(state: LongLegState, client: IpAddr, profiles: &Profiles) -> Self {
+        let decides = narrow_leg::NarrowLeg::continued(state.decides);
+        let report = NarrowReport {
+            sending_ahead_losses: decides.sending_ahead_losses(),
+            ..NarrowReport::default()
+        };
+        Self {
+            profiles: profiles.clone(),
+            place: None,
+            client,
+            decides,
+            marks: Vec::new(),
+            is_four: client.to_canonical().is_ipv4(),
+            own_mark: 0,
+            ack_size: state.ack_size,
+            last_moved: Time::ZERO,
+            round_trip: None,
+            next_look: Some(Time::ZERO),
+            counted: None,
+            was_ahead: state.was_ahead,
+            report,
+        }
+    }
+}

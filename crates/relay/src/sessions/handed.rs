@@ -1,0 +1,113 @@
+//! Sessions that move between two relays.
+
+use std::sync::Arc;
+
+use midspan_handover::{PhaseState, SessionState};
+use midspan_units::Time;
+use rustix::io::{Errno, Result};
+
+use super::Sessions;
+use crate::acceptors::Acceptors;
+use crate::handing::Taken;
+use crate::limits::{Client, Places};
+use crate::session::{NewHome, Phase, Session, SessionParts};
+use crate::table::Key;
+
+impl Sessions {
+    /// The sessions that another relay can continue.
+    pub fn to_hand_over(&self) -> impl Iterator<Item = (Key, SessionState, SessionParts<'_>)> {
+        self.table.entries().filter_map(|(key, session)| {
+            let name = self.destinations.get(&session.record.id);
+            let (state, parts) = session.hand_over(name.map(|name| &**name))?;
+            Some((key, state, parts))
+        })
+    }
+
+    /// Another relay has the session from now on: its sockets are closed here, which neither ends nor resets their
+    /// connections as long as the other relay has them.
+    pub fn let_go(&mut self, key: Key, acceptors: &mut Acceptors) {
+        let Some(mut session) = self.table.remove(key) else {
+            return;
+        };
+        for socket in [&session.sockets.client, &session.sockets.server] {
+            // It is not enough to close the socket, because the other relay has it too.
+            let _ = self.poll.delete(socket);
+        }
+        acceptors.end_session(session.listener.into());
+        self.destinations.remove(&session.record.id);
+        self.overlaid.forget(session.record.id);
+        session.record.note_handed_over();
+        session.release(&mut self.shared);
+        self.measuring.forget(&mut session);
+        self.timers.set(key, &mut session.timer, None);
+        self.counters.sessions_active.decrement();
+        self.counters.sessions_handed_over.add(1);
+    }
+
+    /// Takes in a session of another relay, which the acceptor at this index has from now on. It is not handled
+    /// before it [begins](Self::begin_taken).
+    ///
+    /// # Errors
+    /// Those of `epoll_ctl(2)`.
+    pub fn take_over(
+        &mut self,
+        taken: Taken,
+        listener: usize,
+        acceptors: &mut Acceptors,
+    ) -> Result<Key> {
+        let Taken {
+            state,
+            sockets,
+            held,
+            ..
+        } = taken;
+        let acceptor = acceptors.get(listener).ok_or(Errno::INVAL)?;
+        let client = Client::of(state.record.client.ip());
+        let home = NewHome {
+            listener: u16::try_from(listener).unwrap_or(u16::MAX),
+            counters: Arc::clone(&acceptor.counters),
+            profiles: acceptor.profiles(),
+            seat: (state.has_place).then(|| Places::take_over(&acceptor.places, client)),
+        };
+        let sockets = sockets.map(Arc::new);
+        let key = self.table.next_key();
+        let [client, server] = &sockets;
+        if let Err(error) = self.poll.add_session(client, server, key) {
+            let _ = self.poll.delete(client);
+            return Err(error);
+        }
+        let pipes = &mut self.shared.pipes;
+        let mut session = Session::take_over(&state, sockets, held, home, pipes);
+        self.observation.registry.note_session(state.record.id);
+        if let Some(name) = state.destination {
+            self.destinations.insert(state.record.id, name.into());
+        }
+        self.measuring.begin(&mut session);
+        let key = self.take_in(session, acceptors);
+        self.counters.sessions_taken_over.add(1);
+        if let PhaseState::Connecting { until } = state.phase
+            && let Some(session) = self.table.get_mut(key)
+        {
+            let until = until.map(Time::from_nanoseconds);
+            self.timers.set(key, &mut session.timer, until);
+        }
+        Ok(key)
+    }
+
+    /// Begins to handle a session of another relay. What its legs can do at present is among the next events.
+    pub fn begin_taken(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) {
+        let Some(session) = self.table.get_mut(key) else {
+            return;
+        };
+        match session.phase {
+            Phase::Connecting => {}
+            Phase::Relaying => {
+                self.measuring.begin_bounding(session, acceptors, now);
+                // Even without an event, it needs its deadlines.
+                session.queued = true;
+                self.unfinished.push_back(key);
+            }
+            Phase::Settling { .. } => self.timers.set(key, &mut session.timer, Some(now)),
+        }
+    }
+}

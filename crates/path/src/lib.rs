@@ -36,4 +36,4 @@ pub use path::{
 pub use resolve::{
     DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,
 };
-pub use route::Hop;
+pub use route::{Hop, first_hops};

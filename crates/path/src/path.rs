@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::acknowledge::Acknowledge;
 
-/// Hosts, routers and proxies, the links that join them to a tree, and the flows over them.
+/// Hosts, routers and proxies, the links that join them, and the flows over them.
 ///
 /// A path from [`Path::read`] or [`Path::load`] follows all rules of `docs/path-file.md`. A path
 /// that is built in code should follow them too; if it does not, no method loops or panics, unless

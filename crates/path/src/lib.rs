@@ -16,6 +16,7 @@ mod documentation;
 mod file;
 mod link_table;
 mod load;
+mod overlay;
 mod path;
 mod resolve;
 mod route;
@@ -29,9 +30,10 @@ pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
 pub use load::{Error, source};
 pub use midspan_link::Direction;
+pub use overlay::{HERE, OVERLAY_ROUTE_LIMIT, OverlayRoute, OverlayRouteError};
 pub use path::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order,
-    Path, ProxySettings, Traffic, Window, Workload,
+    OverlayRole, Path, ProxySettings, Traffic, Window, Workload,
 };
 pub use resolve::{
     DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,

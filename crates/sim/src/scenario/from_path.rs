@@ -1,20 +1,23 @@
 //! Makes scenarios from a path file.
 
 mod acknowledge;
+mod hops;
 mod linux;
 
 use midspan_path::{
-    Flow as PathFlow, Node, NodeKind, Order, Path, Traffic as PathTraffic, Workload,
+    Flow as PathFlow, Node, NodeIndex, NodeKind, Order, OverlayRoute, Path, Traffic as PathTraffic,
+    Workload,
 };
 use midspan_policy::SessionSettings;
 use midspan_policy::oversized_segments::{SegmentSizes, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
-    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source,
+    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source, Split,
     Traffic,
 };
 use crate::random::Distribution;
+pub use hops::HopStart;
 use linux::{host_receiver, host_sender, leave_out_sack, split};
 
 /// A flow of fixed size is given up after this time.
@@ -56,6 +59,32 @@ impl Scenario {
     /// # Errors
     /// A congestion control is unknown, or a flow runs a command.
     pub fn from_path(path: &Path, proxies: bool) -> Result<Vec<PathScenario>, ScenarioError> {
+        let carriers = match proxies {
+            true => Carriers::Proxies,
+            false => Carriers::None,
+        };
+        Self::carried(path, carriers)
+    }
+
+    /// The scenarios of a path file, as [`Scenario::from_path`] makes them, with every flow on one overlay
+    /// route: it is split at its ingress and at the nodes of the route, which may be beside the path of
+    /// its packets. Between two nodes, packets cross the fewest links.
+    ///
+    /// The ingress accepts a connection at once. A hop's request passes node by node, and its answer comes
+    /// back after the exit is connected to the server. `start` is how the hops' connections begin. The
+    /// bytes of request and answer are left out.
+    ///
+    /// # Errors
+    /// Those of [`Scenario::from_path`]; or the path does not have this route for one of its flows.
+    pub fn over_route(
+        path: &Path,
+        route: &OverlayRoute,
+        start: HopStart,
+    ) -> Result<Vec<PathScenario>, ScenarioError> {
+        Self::carried(path, Carriers::Overlay(route, start))
+    }
+
+    fn carried(path: &Path, carriers: Carriers<'_>) -> Result<Vec<PathScenario>, ScenarioError> {
         let flows: Vec<usize> = (0..path.flows.len()).collect();
         let groups: Vec<&[usize]> = match path.order {
             Order::InTurn => flows.chunks(1).collect(),
@@ -63,7 +92,7 @@ impl Scenario {
         };
         groups
             .into_iter()
-            .map(|group| Builder::new(path, proxies).build(group))
+            .map(|group| Builder::new(path, carriers).build(group))
             .collect()
     }
 }
@@ -115,7 +144,33 @@ impl Flow {
             _ => Source::Bulk,
         };
         let upload = flow.workload.is_upload();
-        one_direction(path, proxies, flow, &flow.name, upload, source)
+        let stops = match proxies {
+            true => path.proxies_of(flow),
+            false => Vec::new(),
+        };
+        one_direction(path, stops, flow, &flow.name, upload, source)
+    }
+}
+
+/// What carries the flows of a path.
+#[derive(Debug, Clone, Copy)]
+enum Carriers<'a> {
+    /// Routers.
+    None,
+    /// The proxies on the path of each flow.
+    Proxies,
+    /// The overlay nodes of a route.
+    Overlay(&'a OverlayRoute, HopStart),
+}
+
+impl Carriers<'_> {
+    /// Where a flow is split, from the client's side on.
+    fn stops(self, path: &Path, flow: &PathFlow) -> Result<Vec<NodeIndex>, ScenarioError> {
+        match self {
+            Self::None => Ok(Vec::new()),
+            Self::Proxies => Ok(path.proxies_of(flow)),
+            Self::Overlay(route, _) => Ok(path.overlay_stops(flow, route)?),
+        }
     }
 }
 
@@ -128,16 +183,16 @@ fn command(flow: &PathFlow) -> ScenarioError {
 
 struct Builder<'a> {
     path: &'a Path,
-    proxies: bool,
+    carriers: Carriers<'a>,
     scenario: Scenario,
 }
 
 impl<'a> Builder<'a> {
-    fn new(path: &'a Path, proxies: bool) -> Self {
+    fn new(path: &'a Path, carriers: Carriers<'a>) -> Self {
         Self {
             path,
-            proxies,
-            scenario: Scenario::network(path, proxies),
+            carriers,
+            scenario: Scenario::network(path, !matches!(carriers, Carriers::None)),
         }
     }
 
@@ -161,7 +216,7 @@ impl<'a> Builder<'a> {
             let splits = self.scenario.flows[flow.0].splits.len();
             for split in 0..splits {
                 let node = self.scenario.flows[flow.0].splits[split].node;
-                let node = path.node(midspan_path::NodeIndex(node.0));
+                let node = path.node(NodeIndex(node.0));
                 if let NodeKind::Proxy(settings) = &node.kind {
                     let settings = SessionSettings {
                         policy: settings.policy,
@@ -261,13 +316,19 @@ impl<'a> Builder<'a> {
         upload: bool,
         source: Source,
     ) -> Result<Flow, ScenarioError> {
-        one_direction(self.path, self.proxies, flow, name, upload, source)
+        let stops = self.carriers.stops(self.path, flow)?;
+        let mut made = one_direction(self.path, stops, flow, name, upload, source)?;
+        if let Carriers::Overlay(_, start) = self.carriers {
+            hops::set(&self.scenario, &mut made.splits, start);
+        }
+        Ok(made)
     }
 }
 
+/// One direction of a flow that is split at `stops`, which are listed from the client's side on.
 fn one_direction(
     path: &Path,
-    proxies: bool,
+    stops: Vec<NodeIndex>,
     flow: &PathFlow,
     name: &str,
     upload: bool,
@@ -278,15 +339,10 @@ fn one_direction(
     } else {
         (flow.to, flow.from)
     };
-    let mut splits = Vec::new();
-    if proxies {
-        for node in path.proxies_of(flow) {
-            splits.push(split(path, node, upload)?);
-        }
-        // The splits are listed from the client's side on.
-        if !upload {
-            splits.reverse();
-        }
+    let splits = stops.into_iter().map(|node| split(path, node, upload));
+    let mut splits: Vec<Split> = splits.collect::<Result<_, _>>()?;
+    if !upload {
+        splits.reverse();
     }
     let mut sender = host_sender(path, from)?;
     let legs = splits.iter_mut().map(|split| &mut split.outbound);

@@ -8,7 +8,7 @@ mod source;
 
 pub use error::ScenarioError;
 pub use flow::{Client, Flow, Split};
-pub use from_path::{PathFlowParts, PathScenario};
+pub use from_path::{HopStart, PathFlowParts, PathScenario};
 pub use source::{Dialogue, Pattern, Source, Traffic};
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};

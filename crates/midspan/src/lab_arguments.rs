@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use midspan_lab::CaseKind;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
-use midspan_sweep::Shard;
+use midspan_sweep::{Case, Shard};
 use midspan_units::TimeSpan;
 
 use crate::output_arguments::Output;
@@ -311,6 +311,14 @@ pub struct SimOptions {
     /// Built-in path or path file
     #[arg(value_name = "PATH")]
     pub path: String,
+    /// What carries the flows, to be compared; direct and midspan unless given
+    ///
+    /// direct: plain routing. midspan: the proxies on the path of each flow. overlay-static=ROUTE: overlay
+    /// nodes; ROUTE has the nodes after the ingress with "/" between them, or is "here". overlay-static=all:
+    /// each route with at most three transit nodes. oracle: of these, the best one for each flow of each
+    /// run, which --each-run names.
+    #[arg(long, value_delimiter = ',', value_name = "CASE")]
+    pub against: Vec<Case>,
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,

@@ -8,7 +8,7 @@ use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Quantity, RunKey, Store};
 use midspan_sim::NoObserver;
 
-use crate::Error;
+use crate::{Case, Error};
 use crate::measure::{FlowRun, Measure, measure_flows};
 use crate::run::{Part, StoredRun, key_of_point};
 use crate::work::in_parallel_each;
@@ -22,6 +22,8 @@ pub struct Plan {
     pub overrides: Vec<Override>,
     /// The swept keys: every combination of values is a point.
     pub sweeps: Vec<Sweep>,
+    /// What carries the flows, to be compared; if the list is empty, [`Case::by_default`].
+    pub cases: Vec<Case>,
     /// Only these flows; all flows if the list is empty.
     pub flows: Vec<String>,
     /// How often each point runs, each time with another seed.
@@ -47,8 +49,8 @@ pub struct Execution {
 pub struct Row {
     /// The value of each swept key, in the order of the sweeps.
     pub point: Vec<String>,
-    /// Whether the path's proxies ran.
-    pub proxies: bool,
+    /// What carried the flows.
+    pub case: Case,
     /// The flow's name.
     pub flow: String,
     /// The quantity that was measured.
@@ -77,8 +79,10 @@ pub struct Failure {
 pub struct RunRow {
     /// The value of each swept key, in the order of the sweeps.
     pub point: Vec<String>,
-    /// Whether the path's proxies ran.
-    pub proxies: bool,
+    /// What carried the flows.
+    pub case: Case,
+    /// The best overlay route for the flow in this run, if the case is the oracle.
+    pub route: Option<String>,
     /// The flow's name.
     pub flow: String,
     /// The seed of the run.
@@ -150,8 +154,7 @@ impl Row {
 pub enum Step<'a> {
     /// A run has ended that was not stored before.
     Run,
-    /// All runs of a point have ended, without proxies or with them, and so have those of all points
-    /// before it.
+    /// All runs of a point in one case have ended, and so have those of all points before it.
     Point {
         /// One row for each quantity of each flow.
         rows: &'a [Row],
@@ -168,11 +171,11 @@ enum Stop {
     Failed(Error),
 }
 
-/// A point, with proxies or without.
+/// A point in one case.
 struct Point {
     values: Vec<String>,
     path: Path,
-    proxies: bool,
+    case: Case,
     /// The stored key of its runs, without the seed.
     key: Option<RunKey>,
 }
@@ -346,19 +349,40 @@ impl Plan {
     fn points(&self) -> Result<Vec<Point>, Error> {
         let mut points = Vec::new();
         for (values, path) in self.paths()? {
-            let has_proxies = path.proxies().next().is_some();
-            for proxies in [false, true] {
-                if !proxies || has_proxies {
-                    points.push(Point {
-                        values: values.clone(),
-                        key: key_of_point(&path, proxies),
-                        path: path.clone(),
-                        proxies,
-                    });
-                }
+            for case in self.cases_on(&path)? {
+                points.push(Point {
+                    values: values.clone(),
+                    key: key_of_point(&path, &case),
+                    path: path.clone(),
+                    case,
+                });
             }
         }
         Ok(points)
+    }
+
+    /// The cases on a path. One without proxies has no case with them.
+    ///
+    /// # Errors
+    /// The path does not have an overlay route that is to be compared.
+    pub fn cases_on(&self, path: &Path) -> Result<Vec<Case>, Error> {
+        let has_proxies = path.proxies().next().is_some();
+        if self.cases.is_empty() {
+            return Ok(Case::by_default(has_proxies));
+        }
+        let mut cases: Vec<Case> = Vec::new();
+        for case in &self.cases {
+            for case in case.on(path).map_err(|error| Error::Written {
+                given: case.to_string(),
+                problem: format!("does not fit the path \"{}\": {error}", path.name),
+            })? {
+                let is_empty = case == Case::Midspan && !has_proxies;
+                if !is_empty && !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+        Ok(cases)
     }
 
     /// Keeps only the selected flows, and sets the seed.
@@ -424,11 +448,12 @@ impl Point {
     fn run(&self, repetition: usize) -> Vec<FlowRun> {
         let mut path = self.path.clone();
         path.seed = self.seed(repetition);
-        let made = measure_flows(&path, self.proxies, |_| Ok(None::<NoObserver>), |_, _| ());
+        let made = measure_flows(&path, &self.case, |_| Ok(None::<NoObserver>), |_, _| ());
         made.unwrap_or_else(|error| {
             let failed = |flow| FlowRun {
                 flow,
                 outcome: Err(error.to_string()),
+                route: None,
             };
             (0..path.flows.len()).map(failed).collect()
         })
@@ -440,7 +465,8 @@ impl Point {
         for (repetition, run) in runs.iter().enumerate() {
             rows.extend(run.flows.iter().map(|flow| RunRow {
                 point: self.values.clone(),
-                proxies: self.proxies,
+                case: self.case.clone(),
+                route: flow.route.clone(),
                 flow: self.path.flows[flow.flow].name.clone(),
                 seed: self.seed(repetition),
                 outcome: flow.outcome.clone(),
@@ -478,7 +504,7 @@ impl Point {
         let all = || measured.iter().copied().flatten();
         let row = |quantity: &'static Quantity| Row {
             point: self.values.clone(),
-            proxies: self.proxies,
+            case: self.case.clone(),
             flow: self.path.flows[flow].name.clone(),
             quantity,
             values: all()

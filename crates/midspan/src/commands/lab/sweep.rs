@@ -130,6 +130,8 @@ fn points(options: &LabRunOptions, kinds: &[CaseKind]) -> miette::Result<Vec<Poi
         source: midspan_path::source(options.path.as_deref().unwrap_or_default())?,
         overrides: overrides(&options.set)?,
         sweeps: sweeps(&options.sweep)?,
+        // The lab has its own cases.
+        cases: Vec::new(),
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,

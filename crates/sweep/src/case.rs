@@ -1,0 +1,200 @@
+//! What carries the flows of a run.
+
+use std::fmt;
+use std::str::FromStr;
+
+use midspan_path::{OverlayRoute, OverlayRouteError, Path};
+use midspan_sim::{HopStart, PathScenario, Scenario, ScenarioError};
+use thiserror::Error;
+
+/// The beginning of the name of a case with one overlay route, which follows.
+const STATIC: &str = "overlay-static=";
+/// In place of a route: one case for each.
+const ALL: &str = "all";
+/// Most transit nodes of the routes that the oracle runs.
+const MOST_TRANSIT: usize = 3;
+
+/// What carries the flows of a run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Case {
+    /// Plain routing.
+    Direct,
+    /// The proxies on the path of each flow.
+    Midspan,
+    /// The overlay nodes of this route, which is written as [`Path::find_overlay_route`] reads it.
+    OverlayStatic(String),
+    /// Each overlay route with at most three transit nodes, as a case of its own.
+    EachOverlayStatic,
+    /// Of these routes, for each flow the one on which it got the most, in each run.
+    Oracle,
+}
+
+/// The text names no case.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[error(
+    "unknown case \"{0}\": there are direct, midspan, overlay-static=ROUTE (nodes with \"/\" between them, or \
+     here), overlay-static=all, oracle"
+)]
+pub struct UnknownCase(String);
+
+impl Case {
+    /// The cases of a comparison by default, for a path with proxies or without.
+    #[must_use]
+    pub fn by_default(has_proxies: bool) -> Vec<Self> {
+        match has_proxies {
+            true => vec![Self::Direct, Self::Midspan],
+            false => vec![Self::Direct],
+        }
+    }
+
+    /// The cases that this one stands for on a path.
+    ///
+    /// # Errors
+    /// The path does not have the overlay route for one of its flows.
+    pub fn on(&self, path: &Path) -> Result<Vec<Self>, OverlayRouteError> {
+        match self {
+            Self::Direct | Self::Midspan => {}
+            Self::OverlayStatic(route) => {
+                let route = path.find_overlay_route(route)?;
+                for flow in &path.flows {
+                    path.overlay_stops(flow, &route)?;
+                }
+            }
+            Self::Oracle => {
+                all_routes(path)?;
+            }
+            Self::EachOverlayStatic => {
+                let routes = all_routes(path)?;
+                let names = routes.iter().map(|route| path.overlay_route_text(route));
+                return Ok(names.map(Self::OverlayStatic).collect());
+            }
+        }
+        Ok(vec![self.clone()])
+    }
+
+    /// The cases that are run for this one: of the oracle, one for each route; otherwise itself.
+    ///
+    /// # Errors
+    /// The path has too many overlay routes, or none for one of its flows.
+    pub(crate) fn alternatives(&self, path: &Path) -> Result<Vec<Self>, OverlayRouteError> {
+        match self {
+            Self::Oracle => Self::EachOverlayStatic.on(path),
+            _ => self.on(path),
+        }
+    }
+
+    /// The scenarios of this case, which is one of [`Self::alternatives`].
+    ///
+    /// # Errors
+    /// The path cannot be simulated.
+    pub(crate) fn scenarios(&self, path: &Path) -> Result<Vec<PathScenario>, ScenarioError> {
+        match self {
+            Self::Direct => Scenario::from_path(path, false),
+            Self::Midspan => Scenario::from_path(path, true),
+            // Hops open their connections, as those of the real proxy do.
+            Self::OverlayStatic(route) => {
+                let route = path.find_overlay_route(route)?;
+                Scenario::over_route(path, &route, HopStart::Cold)
+            }
+            Self::Oracle | Self::EachOverlayStatic => Ok(Vec::new()),
+        }
+    }
+
+    /// The text of its overlay route, if it has one.
+    pub(crate) fn route(&self) -> Option<&str> {
+        match self {
+            Self::OverlayStatic(route) => Some(route),
+            Self::Direct | Self::Midspan | Self::Oracle | Self::EachOverlayStatic => None,
+        }
+    }
+}
+
+/// The overlay routes that all flows of a path can take.
+fn all_routes(path: &Path) -> Result<Vec<OverlayRoute>, OverlayRouteError> {
+    let Some((first, others)) = path.flows.split_first() else {
+        return Ok(Vec::new());
+    };
+    let mut routes = path.overlay_routes(first, MOST_TRANSIT)?;
+    for flow in others {
+        path.ingress(flow)?;
+        routes.retain(|route| path.overlay_stops(flow, route).is_ok());
+    }
+    Ok(routes)
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Direct => f.write_str("direct"),
+            Self::Midspan => f.write_str("midspan"),
+            Self::OverlayStatic(route) => write!(f, "{STATIC}{route}"),
+            Self::EachOverlayStatic => write!(f, "{STATIC}{ALL}"),
+            Self::Oracle => f.write_str("oracle"),
+        }
+    }
+}
+
+impl FromStr for Case {
+    type Err = UnknownCase;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCase> {
+        match text {
+            "direct" => return Ok(Self::Direct),
+            "midspan" => return Ok(Self::Midspan),
+            "oracle" => return Ok(Self::Oracle),
+            _ => {}
+        }
+        match text.strip_prefix(STATIC) {
+            Some(ALL) => Ok(Self::EachOverlayStatic),
+            Some(route) if !route.is_empty() => Ok(Self::OverlayStatic(route.to_owned())),
+            Some(_) | None => Err(UnknownCase(text.escape_debug().to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_read_as_it_is_written() {
+        for text in [
+            "direct",
+            "midspan",
+            "overlay-static=here",
+            "overlay-static=fra/sin",
+            "overlay-static=all",
+            "oracle",
+        ] {
+            assert_eq!(text.parse::<Case>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "haproxy", "overlay-static", "overlay-static="] {
+            let error = wrong.parse::<Case>().unwrap_err().to_string();
+            assert!(error.contains("overlay-static=ROUTE"), "{error}");
+        }
+    }
+
+    #[test]
+    fn all_static_routes_of_a_path_are_cases_of_their_own() {
+        let path = Path::load("triangle").unwrap();
+        let names = |case: Case| -> Vec<String> {
+            let cases = case.on(&path).unwrap();
+            cases.iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(
+            names(Case::EachOverlayStatic),
+            [
+                "overlay-static=here",
+                "overlay-static=sin",
+                "overlay-static=fra/sin"
+            ]
+        );
+        assert_eq!(names(Case::Oracle), ["oracle"]);
+        let wrong = Case::OverlayStatic("fra".to_owned());
+        assert!(wrong.on(&path).is_err());
+        let geo = Path::load("geo").unwrap();
+        assert!(Case::Oracle.on(&geo).is_err());
+        assert_eq!(Case::Direct.on(&geo).unwrap(), [Case::Direct]);
+    }
+}

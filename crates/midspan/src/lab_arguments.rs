@@ -214,7 +214,10 @@ pub struct LabRunOptions {
     /// server, and Midspan intercepts at each proxy. midspan-early: the same with the handshake
     /// `early`. midspan-forward: clients connect to Midspan at the first proxy, as with HAProxy; for
     /// kernels that cannot intercept, and as the fair comparison with HAProxy. thin: plain routing,
-    /// and `midspan thin` on the clients' hosts.
+    /// and `midspan thin` on the clients' hosts. overlay: clients connect to Midspan at the first overlay
+    /// node, which chooses the overlay route of each session. overlay-static=ROUTE: the same with one route,
+    /// the nodes after the first one with "/" between them, or "here"; overlay-static=all: each route with
+    /// at most three transit nodes. oracle: the same, and the best of them for each flow and repetition.
     #[arg(
         long,
         value_delimiter = ',',

@@ -30,7 +30,9 @@ pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
 pub use load::{Error, source};
 pub use midspan_link::Direction;
-pub use overlay::{HERE, OVERLAY_ROUTE_LIMIT, OverlayRoute, OverlayRouteError};
+pub use overlay::{
+    ALL_ROUTES, HERE, MOST_TRANSIT, OVERLAY_ROUTE_LIMIT, OverlayRoute, OverlayRouteError, STATIC_CASE,
+};
 pub use path::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order,
     OverlayRole, Path, ProxySettings, Traffic, Window, Workload,

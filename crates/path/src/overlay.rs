@@ -7,6 +7,13 @@ use crate::{Flow, NodeIndex, NodeKind, OverlayRole, Path};
 
 /// How the text of an overlay route names a session that leaves at its ingress.
 pub const HERE: &str = "here";
+/// The beginning of the name of a case with one overlay route. The text of the route follows, or
+/// [`ALL_ROUTES`].
+pub const STATIC_CASE: &str = "overlay-static=";
+/// In place of the text of a route: each of [`Path::static_routes`].
+pub const ALL_ROUTES: &str = "all";
+/// Most transit nodes of [`Path::static_routes`].
+pub const MOST_TRANSIT: usize = 3;
 
 /// Most overlay routes that [`Path::overlay_routes`] lists.
 pub const OVERLAY_ROUTE_LIMIT: usize = 1000;
@@ -183,6 +190,23 @@ impl Path {
                 }
             }
             transits = longer;
+        }
+        Ok(routes)
+    }
+
+    /// The overlay routes that are compared with each other: those that all flows can take, with at most
+    /// [`MOST_TRANSIT`] transit nodes.
+    ///
+    /// # Errors
+    /// A flow has no ingress, or there are more than [`OVERLAY_ROUTE_LIMIT`] routes.
+    pub fn static_routes(&self) -> Result<Vec<OverlayRoute>, OverlayRouteError> {
+        let Some((first, others)) = self.flows.split_first() else {
+            return Ok(Vec::new());
+        };
+        let mut routes = self.overlay_routes(first, MOST_TRANSIT)?;
+        for flow in others {
+            self.ingress(flow)?;
+            routes.retain(|route| self.overlay_stops(flow, route).is_ok());
         }
         Ok(routes)
     }

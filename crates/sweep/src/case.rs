@@ -3,16 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use midspan_path::{OverlayRoute, OverlayRouteError, Path};
+use midspan_path::{ALL_ROUTES, OverlayRouteError, Path, STATIC_CASE};
 use midspan_sim::{HopStart, PathScenario, Scenario, ScenarioError};
 use thiserror::Error;
-
-/// The beginning of the name of a case with one overlay route, which follows.
-const STATIC: &str = "overlay-static=";
-/// In place of a route: one case for each.
-const ALL: &str = "all";
-/// Most transit nodes of the routes that the oracle runs.
-const MOST_TRANSIT: usize = 3;
 
 /// What carries the flows of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,10 +54,10 @@ impl Case {
                 }
             }
             Self::Oracle => {
-                all_routes(path)?;
+                path.static_routes()?;
             }
             Self::EachOverlayStatic => {
-                let routes = all_routes(path)?;
+                let routes = path.static_routes()?;
                 let names = routes.iter().map(|route| path.overlay_route_text(route));
                 return Ok(names.map(Self::OverlayStatic).collect());
             }
@@ -109,26 +102,13 @@ impl Case {
     }
 }
 
-/// The overlay routes that all flows of a path can take.
-fn all_routes(path: &Path) -> Result<Vec<OverlayRoute>, OverlayRouteError> {
-    let Some((first, others)) = path.flows.split_first() else {
-        return Ok(Vec::new());
-    };
-    let mut routes = path.overlay_routes(first, MOST_TRANSIT)?;
-    for flow in others {
-        path.ingress(flow)?;
-        routes.retain(|route| path.overlay_stops(flow, route).is_ok());
-    }
-    Ok(routes)
-}
-
 impl fmt::Display for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Direct => f.write_str("direct"),
             Self::Midspan => f.write_str("midspan"),
-            Self::OverlayStatic(route) => write!(f, "{STATIC}{route}"),
-            Self::EachOverlayStatic => write!(f, "{STATIC}{ALL}"),
+            Self::OverlayStatic(route) => write!(f, "{STATIC_CASE}{route}"),
+            Self::EachOverlayStatic => write!(f, "{STATIC_CASE}{ALL_ROUTES}"),
             Self::Oracle => f.write_str("oracle"),
         }
     }
@@ -144,8 +124,8 @@ impl FromStr for Case {
             "oracle" => return Ok(Self::Oracle),
             _ => {}
         }
-        match text.strip_prefix(STATIC) {
-            Some(ALL) => Ok(Self::EachOverlayStatic),
+        match text.strip_prefix(STATIC_CASE) {
+            Some(ALL_ROUTES) => Ok(Self::EachOverlayStatic),
             Some(route) if !route.is_empty() => Ok(Self::OverlayStatic(route.to_owned())),
             Some(_) | None => Err(UnknownCase(text.escape_debug().to_string())),
         }

@@ -12,7 +12,7 @@ use super::Check;
 use super::limits::NODE_LIMIT;
 use crate::Given;
 use crate::file::{File, HostTable, ProxyTable};
-use crate::{HERE, HostSettings, Node, NodeIndex, NodeKind, OverlayRole, ProxySettings};
+use crate::{ALL_ROUTES, HERE, HostSettings, Node, NodeIndex, NodeKind, OverlayRole, ProxySettings};
 
 /// Initial windows in segments.
 const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
@@ -159,8 +159,8 @@ fn overlay(check: &Check<'_>, table: &ProxyTable) -> Result<Option<OverlayRole>,
         let message = format!("`{name}` is no name of an overlay node: {error}");
         return Err(check.error(&table.name, message));
     }
-    if name == HERE {
-        let message = format!("`{HERE}` is no name of an overlay node: it is an overlay route");
+    if [HERE, ALL_ROUTES].contains(&name.as_str()) {
+        let message = format!("`{name}` is no name of an overlay node: it is a word of overlay routes");
         return Err(check.error(&table.name, message));
     }
     Ok(Some(*role.get_ref()))

@@ -142,6 +142,7 @@ fn the_key_of_an_overlay_node_is_read_and_written() {
         ("C", "`C` is no name of an overlay node"),
         ("b.2", "`b.2` is no name of an overlay node"),
         ("here", "`here` is no name of an overlay node"),
+        ("all", "`all` is no name of an overlay node"),
     ] {
         let error = read(&star(&[("a", ""), (name, "overlay = {}")])).unwrap_err();
         assert!(error.starts_with("star.toml:9:8: "), "{error}");

@@ -317,7 +317,8 @@ pub struct SimOptions {
     /// What carries the flows, to be compared; direct and midspan unless given
     ///
     /// direct: plain routing. midspan: the proxies on the path of each flow. overlay-static=ROUTE: overlay
-    /// nodes; ROUTE has the nodes after the ingress with "/" between them, or is "here". overlay-static=all:
+    /// nodes; ROUTE has the nodes after the ingress with "/" between them, or is "here". overlay: the nodes
+    /// choose the route of each flow. overlay-static=all:
     /// each route with at most three transit nodes. oracle: of these, the best one for each flow of each
     /// run, which --each-run names.
     #[arg(long, value_delimiter = ',', value_name = "CASE")]

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use midspan_path::{ALL_ROUTES, OverlayRouteError, Path, STATIC_CASE};
-use midspan_sim::{HopStart, PathScenario, Scenario, ScenarioError};
+use midspan_path::{ALL_ROUTES, Flow, OverlayRouteError, Path, STATIC_CASE};
+use midspan_sim::{HopStart, PathScenario, Scenario, ScenarioError, Simulation};
+use midspan_units::TimeSpan;
 use thiserror::Error;
 
 /// What carries the flows of a run.
@@ -18,6 +19,8 @@ pub enum Case {
     OverlayStatic(String),
     /// Each overlay route with at most three transit nodes, as a case of its own.
     EachOverlayStatic,
+    /// The overlay nodes, which choose the route of each flow when it begins.
+    Overlay,
     /// Of these routes, for each flow the one on which it got the most, in each run.
     Oracle,
 }
@@ -25,8 +28,8 @@ pub enum Case {
 /// The text names no case.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
-    "unknown case \"{0}\": there are direct, midspan, overlay-static=ROUTE (nodes with \"/\" between them, or \
-     here), overlay-static=all, oracle"
+    "unknown case \"{0}\": there are direct, midspan, overlay, overlay-static=ROUTE (nodes with \"/\" between \
+     them, or here), overlay-static=all, oracle"
 )]
 pub struct UnknownCase(String);
 
@@ -53,7 +56,7 @@ impl Case {
                     path.overlay_stops(flow, &route)?;
                 }
             }
-            Self::Oracle => {
+            Self::Oracle | Self::Overlay => {
                 path.static_routes()?;
             }
             Self::EachOverlayStatic => {
@@ -89,6 +92,13 @@ impl Case {
                 let route = path.find_overlay_route(route)?;
                 Scenario::over_route(path, &route, HopStart::Cold)
             }
+            Self::Overlay => {
+                let mut scenarios = Scenario::over_chosen_routes(path, HopStart::Cold)?;
+                for made in &mut scenarios {
+                    learn(path, made)?;
+                }
+                Ok(scenarios)
+            }
             Self::Oracle | Self::EachOverlayStatic => Ok(Vec::new()),
         }
     }
@@ -97,9 +107,33 @@ impl Case {
     pub(crate) fn route(&self) -> Option<&str> {
         match self {
             Self::OverlayStatic(route) => Some(route),
-            Self::Direct | Self::Midspan | Self::Oracle | Self::EachOverlayStatic => None,
+            Self::Direct
+            | Self::Midspan
+            | Self::Overlay
+            | Self::Oracle
+            | Self::EachOverlayStatic => None,
         }
     }
+}
+
+/// Lets the overlay nodes of a scenario begin with what a run of its first flow alone has shown.
+fn learn(path: &Path, made: &mut PathScenario) -> Result<(), ScenarioError> {
+    let Some(first) = made.flows.first().and_then(|parts| path.flows.get(parts.flow)) else {
+        return Ok(());
+    };
+    let mut alone = path.clone();
+    alone.flows = vec![Flow {
+        start: TimeSpan::ZERO,
+        ..first.clone()
+    }];
+    for before in Scenario::over_chosen_routes(&alone, HopStart::Cold)? {
+        let mut simulation = Simulation::new(&before.scenario)?;
+        simulation.run();
+        if let Some(knowledge) = simulation.overlay_knowledge() {
+            made.scenario.begin_with(knowledge);
+        }
+    }
+    Ok(())
 }
 
 impl fmt::Display for Case {
@@ -109,6 +143,7 @@ impl fmt::Display for Case {
             Self::Midspan => f.write_str("midspan"),
             Self::OverlayStatic(route) => write!(f, "{STATIC_CASE}{route}"),
             Self::EachOverlayStatic => write!(f, "{STATIC_CASE}{ALL_ROUTES}"),
+            Self::Overlay => f.write_str("overlay"),
             Self::Oracle => f.write_str("oracle"),
         }
     }
@@ -122,6 +157,7 @@ impl FromStr for Case {
             "direct" => return Ok(Self::Direct),
             "midspan" => return Ok(Self::Midspan),
             "oracle" => return Ok(Self::Oracle),
+            "overlay" => return Ok(Self::Overlay),
             _ => {}
         }
         match text.strip_prefix(STATIC_CASE) {
@@ -145,6 +181,7 @@ mod tests {
             "overlay-static=here",
             "overlay-static=fra/sin",
             "overlay-static=all",
+            "overlay",
             "oracle",
         ] {
             assert_eq!(text.parse::<Case>().unwrap().to_string(), text);

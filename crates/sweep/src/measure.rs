@@ -29,7 +29,7 @@ pub struct FlowRun {
     pub flow: usize,
     /// What was measured; or why the flow can never finish.
     pub outcome: Result<Vec<Measure>, String>,
-    /// The best overlay route, if the case is the oracle.
+    /// The best overlay route, if the case is the oracle; the chosen one, if nodes choose.
     pub route: Option<String>,
 }
 
@@ -89,11 +89,12 @@ pub fn measure_flows<O: Observer>(
                     results
                 }
             };
-            for parts in &made.flows {
+            for parts in made.flows.iter().filter(|parts| is_used(parts, &results)) {
+                let chosen = parts.route.as_ref().map(|route| path.overlay_route_text(route));
                 let run = FlowRun {
                     flow: parts.flow,
                     outcome: of_flow(path, parts, &results),
-                    route: route.map(str::to_owned),
+                    route: chosen.or_else(|| route.map(str::to_owned)),
                 };
                 match best.iter_mut().find(|known| known.flow == run.flow) {
                     None => best.push(run),
@@ -126,6 +127,12 @@ fn rank(measures: &[Measure]) -> f64 {
     };
     let goodput = || of(&GOODPUT).map_or(f64::INFINITY, |goodput| -goodput);
     of(&COMPLETION_TIME).unwrap_or_else(goodput)
+}
+
+/// Whether these parts of a scenario carry their flow: not if it has taken another overlay route.
+fn is_used(parts: &PathFlowParts, results: &Results) -> bool {
+    let mut flows = parts.data.iter().filter_map(|id| results.flows.get(id.0));
+    !flows.any(|flow| flow.unused)
 }
 
 /// What was measured of a flow, or why it can never finish.

@@ -81,7 +81,8 @@ pub struct RunRow {
     pub point: Vec<String>,
     /// What carried the flows.
     pub case: Case,
-    /// The best overlay route for the flow in this run, if the case is the oracle.
+    /// The best overlay route for the flow in this run, if the case is the oracle; the chosen one, if nodes
+    /// choose.
     pub route: Option<String>,
     /// The flow's name.
     pub flow: String,

@@ -49,7 +49,7 @@ pub struct StoredFlow {
     /// Why the flow has no values.
     #[serde(rename = "reason", default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The best overlay route, if the case is the oracle.
+    /// The best overlay route, if the case is the oracle; the chosen one, if nodes choose.
     #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
     route: Option<String>,
 }

@@ -40,7 +40,6 @@ struct Profile {
 struct OverlayTable {
     name: String,
     members: &'static str,
-    choose: bool,
     measure: bool,
     control_group: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -50,7 +49,10 @@ struct OverlayTable {
 #[derive(Serialize)]
 struct RouteTable {
     destinations: [&'static str; 1],
-    through: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    through: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exits: Option<Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -153,7 +155,8 @@ pub struct OverlayNode {
     pub hops: SocketAddr,
     /// The sessions that enter the overlay here.
     pub forwards: Vec<Forward>,
-    /// The names of the nodes after this one for these sessions; `None`: Midspan chooses.
+    /// The names of the nodes after this one for these sessions; `None`: Midspan chooses a route to one of
+    /// the other nodes that serve anything.
     pub route: Option<Vec<String>>,
 }
 
@@ -278,16 +281,22 @@ fn forward(forward: &Forward, overlay: bool) -> Connections {
 }
 
 fn overlay(node: &OverlayNode) -> OverlayTable {
-    let is_chosen = node.route.is_none();
-    let route = node.route.clone().map(|through| RouteTable {
+    let table = |through, exits| RouteTable {
         destinations: ["all"],
         through,
-    });
+        exits,
+    };
+    let is_exit = |member: &&Member| !member.serves.is_empty() && member.name != node.name;
+    let exits = node.members.iter().filter(is_exit);
+    let exits: Vec<String> = exits.map(|exit| exit.name.clone()).collect();
+    let route = match &node.route {
+        Some(through) => Some(table(Some(through.clone()), None)),
+        None => (!exits.is_empty()).then(|| table(None, Some(exits))),
+    };
     OverlayTable {
         name: node.name.clone(),
         members: MEMBERS,
-        choose: is_chosen,
-        measure: is_chosen,
+        measure: node.route.is_none(),
         // Otherwise sessions that leave here for a comparison would count as those of the overlay.
         control_group: "0 %",
         route: route.into_iter().collect(),
@@ -395,17 +404,17 @@ mod tests {
         for line in [
             "[overlay]",
             "members = \"members.toml\"",
-            "choose = true",
             "measure = true",
+            "exits = [\"sin\"]",
             "mode = \"hop\"",
             "listen = \"10.77.0.2:7704\"",
             "overlay = true",
         ] {
             assert!(chosen.contains(line), "{line}: {chosen}");
         }
-        assert!(!chosen.contains("[[overlay.route]]"), "{chosen}");
+        assert!(!chosen.contains("through"), "{chosen}");
         let fixed = text(Some(&["fra", "sin"]));
-        for line in ["choose = false", "through = [\"fra\", \"sin\"]"] {
+        for line in ["measure = false", "through = [\"fra\", \"sin\"]"] {
             assert!(fixed.contains(line), "{line}: {fixed}");
         }
         let members = toml::to_string(&members(&node(None))).unwrap();

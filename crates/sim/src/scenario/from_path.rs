@@ -1,6 +1,7 @@
 //! Makes scenarios from a path file.
 
 mod acknowledge;
+mod chosen;
 mod hops;
 mod linux;
 
@@ -44,6 +45,9 @@ pub struct PathFlowParts {
     pub data: Vec<FlowId>,
     /// The flows that carry its requests, if it has any.
     pub requests: Vec<FlowId>,
+    /// The overlay route of these parts, if overlay nodes choose among several: then the flow has parts for
+    /// each route, and those of one are used ([`FlowResults::unused`](crate::FlowResults::unused)).
+    pub route: Option<OverlayRoute>,
 }
 
 impl Scenario {
@@ -84,17 +88,42 @@ impl Scenario {
         Self::carried(path, Carriers::Overlay(route, start))
     }
 
+    /// As [`Scenario::over_route`], but the ingress chooses the route of each flow when it begins, by the
+    /// policy of the real proxy ([`ChosenRoutes`](midspan_policy::overlay::ChosenRoutes)). The nodes have
+    /// exchanged their measurements before; they know only the round trips between them, unless the
+    /// scenario begins with the knowledge of another one ([`Scenario::begin_with`]).
+    ///
+    /// Exchanges between nodes take no capacity, see no queue, and are lost only while nothing passes a link.
+    /// A hop over such a link fails after the time limit of the real proxy, and the next route is taken.
+    ///
+    /// # Errors
+    /// Those of [`Scenario::from_path`]; or a flow has no ingress, or too many routes.
+    pub fn over_chosen_routes(
+        path: &Path,
+        start: HopStart,
+    ) -> Result<Vec<PathScenario>, ScenarioError> {
+        groups(path)
+            .iter()
+            .map(|group| chosen::build(path, group, start))
+            .collect()
+    }
+
     fn carried(path: &Path, carriers: Carriers<'_>) -> Result<Vec<PathScenario>, ScenarioError> {
-        let flows: Vec<usize> = (0..path.flows.len()).collect();
-        let groups: Vec<&[usize]> = match path.order {
-            Order::InTurn => flows.chunks(1).collect(),
-            Order::Together => flows.chunks(flows.len().max(1)).collect(),
-        };
-        groups
-            .into_iter()
+        groups(path)
+            .iter()
             .map(|group| Builder::new(path, carriers).build(group))
             .collect()
     }
+}
+
+/// The flows that are in one scenario, by their indices in the path.
+fn groups(path: &Path) -> Vec<Vec<usize>> {
+    let flows: Vec<usize> = (0..path.flows.len()).collect();
+    let size = match path.order {
+        Order::InTurn => 1,
+        Order::Together => flows.len().max(1),
+    };
+    flows.chunks(size).map(<[usize]>::to_vec).collect()
 }
 
 impl Scenario {
@@ -249,6 +278,7 @@ impl<'a> Builder<'a> {
             flow: index,
             data: Vec::new(),
             requests: Vec::new(),
+            route: None,
         };
         let end = match flow.workload {
             Workload::BulkDownload { duration } | Workload::BulkUpload { duration } => duration,

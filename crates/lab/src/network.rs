@@ -21,6 +21,9 @@ use crate::workload::web_server::{Files, WebServer};
 use crate::workload::{iperf3, web_server};
 use crate::{Case, CaseKind, LabError};
 
+/// The size of the file for small downloads before a run in which overlay nodes choose routes.
+pub(crate) const SMALL: ByteSize = ByteSize::from_bytes(1_000);
+
 /// The network with its servers.
 pub(crate) struct Network<'a> {
     pub path: &'a Path,
@@ -263,10 +266,12 @@ fn listen_port(server: NodeIndex, service: Service) -> u16 {
 /// The sizes of all files that those of `cases` with this path need.
 fn sizes(path: &Path, cases: &[Case]) -> BTreeSet<u64> {
     let flows = path.flows.iter().map(|flow| &flow.workload);
-    let here = cases.iter().filter(|case| case.path == *path);
+    let here = || cases.iter().filter(|case| case.path == *path);
+    let small = here().any(|case| case.kind == CaseKind::Overlay);
     flows
-        .chain(here.filter_map(|case| case.discarded.as_ref()))
+        .chain(here().filter_map(|case| case.discarded.as_ref()))
         .filter_map(Workload::file_size)
+        .chain(small.then_some(SMALL))
         .map(ByteSize::bytes)
         .collect()
 }

@@ -14,7 +14,7 @@ use crate::emulator::LinkReport;
 use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
-use crate::network::{Network, Service};
+use crate::network::{Network, SMALL, Service};
 use crate::shell::Surroundings;
 use crate::supported;
 use crate::tcp_counters::TcpCounters;
@@ -51,6 +51,8 @@ pub enum Progress<'a> {
 /// Pause after a transfer that is not measured, for the last ACKs and FINs: some round trips of a
 /// satellite path.
 const REST: Duration = Duration::from_secs(2);
+/// The number of small downloads before a run in which overlay nodes choose routes.
+const COMPARISONS: u32 = 3;
 
 /// Builds the network, runs every flow of every case (the cases alternate), and returns all
 /// measurements. Consecutive runs on one path use the same network. `repetitions` are the numbers
@@ -264,6 +266,23 @@ impl Network<'_> {
         self.topology.reset_links(path, seed)?;
         self.run_flow(case, index, &flow)?;
         thread::sleep(REST);
+        if case.kind == CaseKind::Overlay {
+            self.compare_routes(case, index)?;
+        }
+        Ok(())
+    }
+
+    /// Small downloads, because routes are compared when sessions begin, and a change needs two comparisons.
+    fn compare_routes(&self, case: &Case, index: usize) -> Result<(), LabError> {
+        let flow = Flow {
+            workload: Workload::Download { size: SMALL },
+            start: TimeSpan::ZERO,
+            ..self.path.flows[index].clone()
+        };
+        for _ in 0..COMPARISONS {
+            self.run_flow(case, index, &flow)?;
+            thread::sleep(REST);
+        }
         Ok(())
     }
 

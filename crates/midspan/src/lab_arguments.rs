@@ -316,11 +316,11 @@ pub struct SimOptions {
     pub path: String,
     /// What carries the flows, to be compared; direct and midspan unless given
     ///
-    /// direct: plain routing. midspan: the proxies on the path of each flow. overlay-static=ROUTE: overlay
-    /// nodes; ROUTE has the nodes after the ingress with "/" between them, or is "here". overlay: the nodes
-    /// choose the route of each flow. overlay-static=all:
-    /// each route with at most three transit nodes. oracle: of these, the best one for each flow of each
-    /// run, which --each-run names.
+    /// direct: plain routing. midspan: the proxies on the path of each flow. overlay: overlay nodes, which
+    /// choose the route of each flow. overlay-static=ROUTE: overlay nodes with one route; ROUTE has the
+    /// nodes after the ingress with "/" between them, or is "here". overlay-static=all: each route with at
+    /// most three transit nodes. oracle: of these, the best one for each flow of each run. --each-run names
+    /// the route.
     #[arg(long, value_delimiter = ',', value_name = "CASE")]
     pub against: Vec<Case>,
     /// Only the flows of these names

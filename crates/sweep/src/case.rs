@@ -3,10 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use midspan_path::{ALL_ROUTES, Flow, OverlayRouteError, Path, STATIC_CASE};
-use midspan_sim::{HopStart, PathScenario, Scenario, ScenarioError, Simulation};
-use midspan_units::TimeSpan;
+use midspan_path::{ALL_ROUTES, Flow, OverlayRouteError, Path, STATIC_CASE, Workload};
+use midspan_sim::{
+    HopStart, OverlayKnowledge, PathScenario, Scenario, ScenarioError, Simulation,
+};
+use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
+
+/// The size of a small download.
+const SMALL: ByteSize = ByteSize::from_bytes(1_000);
 
 /// What carries the flows of a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,22 +121,34 @@ impl Case {
     }
 }
 
-/// Lets the overlay nodes of a scenario begin with what a run of its first flow alone has shown.
+/// Lets the overlay nodes of a scenario begin with what runs before it have shown: one of its first flow alone,
+/// and then small downloads, because routes are compared when sessions begin, and a change needs two
+/// comparisons.
 fn learn(path: &Path, made: &mut PathScenario) -> Result<(), ScenarioError> {
     let Some(first) = made.flows.first().and_then(|parts| path.flows.get(parts.flow)) else {
         return Ok(());
     };
+    let small = Workload::Download { size: SMALL };
+    let workloads = [first.workload.clone(), small.clone(), small.clone(), small];
     let mut alone = path.clone();
-    alone.flows = vec![Flow {
-        start: TimeSpan::ZERO,
-        ..first.clone()
-    }];
-    for before in Scenario::over_chosen_routes(&alone, HopStart::Cold)? {
-        let mut simulation = Simulation::new(&before.scenario)?;
-        simulation.run();
-        if let Some(knowledge) = simulation.overlay_knowledge() {
-            made.scenario.begin_with(knowledge);
+    let mut knowledge: Option<OverlayKnowledge> = None;
+    for workload in workloads {
+        alone.flows = vec![Flow {
+            start: TimeSpan::ZERO,
+            workload,
+            ..first.clone()
+        }];
+        for mut before in Scenario::over_chosen_routes(&alone, HopStart::Cold)? {
+            if let Some(knowledge) = knowledge.take() {
+                before.scenario.begin_with(knowledge);
+            }
+            let mut simulation = Simulation::new(&before.scenario)?;
+            simulation.run();
+            knowledge = simulation.overlay_knowledge();
         }
+    }
+    if let Some(knowledge) = knowledge {
+        made.scenario.begin_with(knowledge);
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ use crate::observer::{NoObserver, Observer};
 use crate::packet::Packet;
 use crate::proxy::Relay;
 use crate::results::{Results, StopReason};
-use crate::scenario::{FlowId, OverlayKnowledge, Scenario, ScenarioError};
+use crate::scenario::{FlowId, Scenario, ScenarioError};
 use crate::tcp::{Receiver, Sender};
 use application::{DialogueState, FlowState};
 use background::TrafficSource;
@@ -283,12 +283,6 @@ impl<O: Observer> Simulation<O> {
     /// The receiver of a leg, counted from 0; `None` if it does not exist.
     pub fn receiver(&self, flow: FlowId, leg: usize) -> Option<&Receiver> {
         self.receivers.get(self.flows.get(flow.0)?.leg(leg)?)
-    }
-
-    /// What the overlay nodes know of each other at this time; `None` if they choose no routes.
-    pub fn overlay_knowledge(&self) -> Option<OverlayKnowledge> {
-        let overlay = self.overlay.as_ref()?;
-        Some(overlay.knowledge(self.now))
     }
 
     /// Packets on links, and fragments that wait for others, at this time. Packets on a link that

@@ -227,7 +227,7 @@ impl OverlayState {
     }
 
     /// What the nodes know at this time.
-    pub(super) fn knowledge(&self, now: Time) -> OverlayKnowledge {
+    fn knowledge(&self, now: Time) -> OverlayKnowledge {
         let members = self.members.iter();
         OverlayKnowledge {
             known: members.map(|(node, member)| (*node, member.known.clone())).collect(),
@@ -478,6 +478,16 @@ fn session_state(
 }
 
 impl<O: Observer> Simulation<O> {
+    /// What the overlay nodes know of each other at this time, after a last reading of their senders;
+    /// `None` if they choose no routes.
+    pub fn overlay_knowledge(&mut self) -> Option<OverlayKnowledge> {
+        let mut overlay = self.overlay.take()?;
+        self.read_sessions(&mut overlay);
+        let knowledge = overlay.knowledge(self.now);
+        self.overlay = Some(overlay);
+        Some(knowledge)
+    }
+
     /// The time has come at which sessions choose their routes, or nodes measure.
     pub(super) fn handle_overlay(&mut self) {
         let now = self.now;
@@ -485,9 +495,7 @@ impl<O: Observer> Simulation<O> {
             return;
         };
         if overlay.next_tick <= now {
-            for session in 0..overlay.sessions.len() {
-                self.read_session(&mut overlay, session);
-            }
+            self.read_sessions(&mut overlay);
             overlay.exchange_due(now);
             overlay.next_tick = now + TICK;
         }
@@ -523,8 +531,14 @@ impl<O: Observer> Simulation<O> {
         }
     }
 
+    fn read_sessions(&self, overlay: &mut OverlayState) {
+        for session in 0..overlay.sessions.len() {
+            self.read_session(overlay, session);
+        }
+    }
+
     /// Reads the senders of a session's hops, and notes its end.
-    fn read_session(&mut self, overlay: &mut OverlayState, session: usize) {
+    fn read_session(&self, overlay: &mut OverlayState, session: usize) {
         let Phase::Runs(chosen, since) = overlay.sessions[session].phase else {
             return;
         };

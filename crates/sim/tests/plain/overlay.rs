@@ -118,6 +118,70 @@ fn a_third_site_helps_where_the_direct_link_loses_packets() {
     assert!(over(&clean, "fra/sin", HopStart::Cold) < over_fra);
 }
 
+/// Chosen routes: for each flow that was carried, its index, its route, and the seconds after its start at which it ended.
+fn chosen(path: &Path) -> Vec<(usize, String, f64)> {
+    let mut carried = Vec::new();
+    for PathScenario { scenario, flows } in
+        Scenario::over_chosen_routes(path, HopStart::Cold).unwrap()
+    {
+        let results = Simulation::new(&scenario).unwrap().run();
+        assert_eq!(results.stop, StopReason::Finished);
+        for parts in &flows {
+            let flow = &results.flows[parts.data[0].0];
+            assert!(flow.unused || flow.finished.is_some());
+            if let Some(finished) = flow.finished {
+                let route = path.overlay_route_text(parts.route.as_ref().unwrap());
+                let start = midspan_units::Time::ZERO + path.flows[parts.flow].start;
+                carried.push((parts.flow, route, finished.since(start).as_seconds()));
+            }
+        }
+    }
+    carried
+}
+
+#[test]
+fn the_ingress_chooses_the_shorter_route() {
+    let path = triangle("workload = \"download\"\nsize = \"1 KB\"");
+    let carried = chosen(&path);
+    let [(0, route, seconds)] = &carried[..] else {
+        panic!("{carried:?}")
+    };
+    assert_eq!(route, "fra/sin");
+    let fixed = over(&path, "fra/sin", HopStart::Cold);
+    assert!((seconds - fixed.as_seconds()).abs() < 1e-9, "{seconds}");
+}
+
+#[test]
+fn after_an_outage_begins_sessions_go_elsewhere() {
+    let mut path = triangle("workload = \"download\"\nsize = \"1 KB\"");
+    let mut text = path.to_text().unwrap();
+    let later = "[[flow]]\nname = \"later\"\nfrom = \"client\"\nto = \"server\"\n\
+                 workload = \"download\"\nsize = \"1 KB\"\n";
+    for start in ["21 s", "40 s"] {
+        text += &later.replace("later", start);
+        text += &format!("start = \"{start}\"\n");
+    }
+    text += "[run]\nflows = \"together\"\n";
+    path = Path::read(&Source::new("triangle.toml", text)).unwrap();
+    // The direct link is the best one, until nothing passes it.
+    for direction in [&mut path.links[1].up, &mut path.links[1].down] {
+        direction.state.delay = milliseconds(10);
+        direction.schedule.steps = vec![midspan_link::Step {
+            at: TimeSpan::from_seconds(20),
+            loss: Some("100 %".parse().unwrap()),
+            ..Default::default()
+        }];
+    }
+    let carried = chosen(&path);
+    let routes: Vec<(usize, &str)> = carried
+        .iter()
+        .map(|(flow, route, _)| (*flow, route.as_str()))
+        .collect();
+    assert_eq!(routes, [(0, "sin"), (1, "fra/sin"), (2, "fra/sin")]);
+    // The first one after the outage waits for the time limit of the failing route.
+    assert!(carried[1].2 < 4.0 && carried[2].2 < 1.0, "{carried:?}");
+}
+
 #[test]
 fn a_route_that_the_path_does_not_have_is_refused() {
     let path = triangle("workload = \"download\"\nsize = \"1 KB\"");

@@ -26,7 +26,7 @@ pub enum Case {
     EachOverlayStatic,
     /// The overlay nodes, which choose the route of each flow when it begins.
     Overlay,
-    /// Of these routes, for each flow the one on which it got the most, in each run.
+    /// Of all overlay routes, for each flow the one on which it got the most, in each run.
     Oracle,
 }
 

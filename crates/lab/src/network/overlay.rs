@@ -17,7 +17,7 @@ use crate::{Case, CaseKind, LabError};
 /// Where overlay nodes accept hops.
 const HOP_PORT: u16 = 7704;
 /// A new node is not used because of its measurements for 30 s (docs/overlay.md); then sessions use it. The
-/// links begin anew after each of these times, so that no schedule advances far meanwhile.
+/// links begin again after each of these times, so that no schedule advances far meanwhile.
 const PROBATION: (u32, Duration) = (4, Duration::from_secs(9));
 
 impl Network<'_> {
@@ -51,7 +51,7 @@ impl Network<'_> {
         Ok(running)
     }
 
-    /// Waits until nodes that choose routes may use each other. Links begin anew meanwhile.
+    /// Waits until nodes that choose routes may use each other. Links begin again meanwhile.
     pub(crate) fn wait_for_overlay(&self, case: &Case, seed: u64) -> Result<(), LabError> {
         if case.kind == CaseKind::Overlay {
             for _ in 0..PROBATION.0 {

@@ -12,7 +12,7 @@ use midspan_sweep::{Case, Error, measure};
 use midspan_units::{TimeSpan, number};
 use miette::{Context, IntoDiagnostic};
 
-use crate::files::Replacement;
+use crate::files::{Replacement, of_case};
 use crate::lab_arguments::{SimOptions, TraceKind};
 
 type Output = BufWriter<File>;
@@ -104,8 +104,7 @@ impl<'a> Files<'a> {
 
     /// `midspan-2`: the case and the number of the scenario, if there are several.
     fn prefix(&self, scenario: usize) -> String {
-        // A route is no part of a file's name as it is written.
-        let case = self.case.to_string().replace(['=', '/'], "-");
+        let case = of_case(&self.case.to_string());
         if scenario == 0 {
             case
         } else {

@@ -509,27 +509,26 @@ fn a_case_that_the_path_does_not_have_is_an_error_before_the_first_run() {
     assert!(error.contains("no overlay node"), "{error}");
 }
 
-/// The direct link has the shorter round trip and loses packets, which the nodes learn from earlier flows.
 #[test]
-fn overlay_nodes_choose_the_route_by_what_earlier_flows_have_shown() {
-    let mut plan = triangle("40 ms");
-    plan.cases = vec![Case::Overlay];
-    plan.flows = vec!["1 MB".to_owned()];
-    plan.overrides[1] = Override::parse("--set", "link.direct.loss=3 %").unwrap();
-    let mut store = Store::in_memory(RUNS);
-    let execution = Execution {
-        threads: 2,
-        part: Part::All,
-        commit: String::new(),
-    };
-    let mut routes = Vec::new();
-    plan.run(&execution, &mut store, |step| {
-        if let Step::Point { runs, .. } = step {
-            assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
-            routes.extend(runs.iter().map(|run| run.route.clone()));
-        }
-        ControlFlow::Continue(())
-    })
-    .unwrap();
-    assert_eq!(routes, vec![Some("fra/sin".to_owned()); 3]);
+fn overlay_nodes_choose_the_route_and_the_run_names_it() {
+    for (delay, best) in [("300 ms", "fra/sin"), ("10 ms", "sin")] {
+        let mut plan = triangle(delay);
+        plan.cases = vec![Case::Overlay];
+        let mut store = Store::in_memory(RUNS);
+        let execution = Execution {
+            threads: 2,
+            part: Part::All,
+            commit: String::new(),
+        };
+        let mut routes = Vec::new();
+        plan.run(&execution, &mut store, |step| {
+            if let Step::Point { runs, .. } = step {
+                assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
+                routes.extend(runs.iter().map(|run| run.route.clone()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(routes, vec![Some(best.to_owned()); 3], "{delay}");
+    }
 }

@@ -168,6 +168,7 @@ impl Runs {
             source: path.source.clone(),
             overrides: path.overrides.clone(),
             sweeps,
+            cases: Vec::new(),
             flows,
             repetitions,
             seed,
@@ -321,7 +322,6 @@ fn table(plan: &Plan, runs: &[RunRow]) -> PyResult<Table> {
         let number = |line: &Line<'_>| Some(si_value(line.run.point.get(index)?)?.0);
         columns.push((name, Column::Number(lines.iter().map(number).collect())));
     }
-    let case = |proxies| if proxies { "midspan" } else { "direct" }.to_owned();
     let status = |line: &Line<'_>| match line.run.outcome {
         Ok(_) => Status::Ok.name(),
         Err(_) => Status::Failed.name(),
@@ -332,7 +332,7 @@ fn table(plan: &Plan, runs: &[RunRow]) -> PyResult<Table> {
         ("flow".to_owned(), text(&|line| Some(line.run.flow.clone()))),
         (
             "case".to_owned(),
-            text(&|line| Some(case(line.run.proxies))),
+            text(&|line| Some(line.run.case.to_string())),
         ),
         ("seed".to_owned(), Column::Whole(seeds)),
         (

@@ -202,12 +202,12 @@ pub const TARGETS: &[Target] = &[
             file("crates/path/src/acknowledge.rs"),
             file("crates/path/src/resolve/mod.rs"),
             file("crates/path/src/resolve/cables.rs"),
+            file("crates/path/src/resolve/connections.rs"),
             file("crates/path/src/resolve/flows.rs"),
             file("crates/path/src/resolve/limits.rs"),
             file("crates/path/src/resolve/links.rs"),
             file("crates/path/src/resolve/nodes.rs"),
             file("crates/path/src/resolve/traffic.rs"),
-            file("crates/path/src/resolve/tree.rs"),
         ],
     },
     Target {

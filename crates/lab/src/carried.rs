@@ -8,12 +8,18 @@ use std::collections::BTreeSet;
 
 use midspan_path::{NodeIndex, Path};
 
+use crate::CaseKind;
 use crate::tcp_counters::TcpCounters;
 
 /// The proxies that carried too few connections: for each, a text with the number that it carried
-/// and the number that the clients of the flows `group` opened through it. `counters` has the
-/// counters of each node during the run, in the order of the path file.
-pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> Vec<String> {
+/// and the number that the clients of the flows `group` opened through it, in a case of this kind.
+/// `counters` has the counters of each node during the run, in the order of the path file.
+pub(crate) fn missed(
+    path: &Path,
+    kind: CaseKind,
+    group: &[usize],
+    counters: &[TcpCounters],
+) -> Vec<String> {
     let opened = |node: NodeIndex| {
         counters
             .get(node.0)
@@ -21,12 +27,13 @@ pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> 
     };
     let proxies: BTreeSet<NodeIndex> = group
         .iter()
-        .flat_map(|flow| path.proxies_of(&path.flows[*flow]))
+        .flat_map(|flow| kind.carriers(path, &path.flows[*flow]))
         .collect();
     proxies
         .into_iter()
         .filter_map(|proxy| {
-            let (carried, expected) = (opened(proxy), expected(path, group, proxy, opened));
+            let expected = expected(path, kind, group, proxy, opened);
+            let carried = opened(proxy);
             (carried < expected).then(|| {
                 format!(
                     "the proxy \"{}\" carried {carried} connections of {expected}",
@@ -42,6 +49,7 @@ pub(crate) fn missed(path: &Path, group: &[usize], counters: &[TcpCounters]) -> 
 /// one connection for each flow that passes it.
 fn expected(
     path: &Path,
+    kind: CaseKind,
     group: &[usize],
     proxy: NodeIndex,
     opened: impl Fn(NodeIndex) -> u64,
@@ -53,7 +61,7 @@ fn expected(
         .map(|client| {
             let own = || flows().filter(|flow| flow.from == client);
             let through = own()
-                .filter(|flow| path.proxies_of(flow).contains(&proxy))
+                .filter(|flow| kind.carriers(path, flow).contains(&proxy))
                 .count();
             if through == own().count() {
                 opened(client)
@@ -132,16 +140,45 @@ size = "1 KB"
     #[test]
     fn a_proxy_must_carry_each_connection() {
         let path = path();
-        assert!(missed(&path, &[0], &counters(3, 3)).is_empty());
-        let reasons = missed(&path, &[0], &counters(3, 2));
+        assert!(missed(&path, CaseKind::Midspan, &[0], &counters(3, 3)).is_empty());
+        let reasons = missed(&path, CaseKind::Midspan, &[0], &counters(3, 2));
         assert_eq!(reasons, ["the proxy \"proxy\" carried 2 connections of 3"]);
     }
 
     #[test]
     fn what_passes_elsewhere_is_not_asked_for() {
         let path = path();
-        assert!(missed(&path, &[1], &counters(3, 0)).is_empty());
-        assert!(missed(&path, &[0, 1], &counters(4, 1)).is_empty());
-        assert_eq!(missed(&path, &[0, 1], &counters(4, 0)).len(), 1);
+        assert!(missed(&path, CaseKind::Midspan, &[1], &counters(3, 0)).is_empty());
+        assert!(missed(&path, CaseKind::Midspan, &[0, 1], &counters(4, 1)).is_empty());
+        assert_eq!(missed(&path, CaseKind::Midspan, &[0, 1], &counters(4, 0)).len(), 1);
+    }
+
+    #[test]
+    fn the_nodes_of_an_overlay_route_must_carry_each_connection() {
+        let path = Path::load("triangle").unwrap();
+        let counters = |carried: u64| -> Vec<TcpCounters> {
+            let opened = |name: &str| match name {
+                "client" => 2,
+                "fra" => carried,
+                _ => 2,
+            };
+            let nodes = path.nodes.iter();
+            nodes
+                .map(|node| TcpCounters {
+                    connections_opened: opened(&node.name),
+                    ..TcpCounters::default()
+                })
+                .collect()
+        };
+        let over = |route: &str, carried| {
+            let kind = route.parse().unwrap();
+            missed(&path, kind, &[0], &counters(carried))
+        };
+        assert!(over("overlay-static=sin", 0).is_empty());
+        assert!(over("overlay-static=fra/sin", 2).is_empty());
+        assert_eq!(
+            over("overlay-static=fra/sin", 1),
+            ["the proxy \"fra\" carried 1 connections of 2"]
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use midspan_path::{NodeKind, Path, Workload};
+use midspan_path::{Flow, NodeIndex, NodeKind, Path, Workload};
 use midspan_records::RunKey;
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::programs::Program;
 use crate::proxies::thin::ThinOptions;
+use crate::static_route::StaticRoute;
 
 /// The time limit of a transfer: a multiple of its expected time, and at least this number of
 /// seconds.
@@ -73,14 +74,29 @@ impl Case {
         }
     }
 
-    /// A case of each kind on the same path, with the kind's name and a time limit of one transfer.
-    #[must_use]
-    pub fn of_kinds(kinds: &[CaseKind], path: &Path, limit: Duration) -> Vec<Self> {
-        let of = |kind: &CaseKind| Self {
+    /// A case of each kind on the same path, each once, with the kind's name and a time limit of one transfer. Of the
+    /// kind [`CaseKind::Oracle`], those of all overlay routes: [`oracle`](crate::oracle()) finds the best.
+    ///
+    /// # Errors
+    /// The path does not have an overlay route for one of its flows.
+    pub fn of_kinds(
+        kinds: &[CaseKind],
+        path: &Path,
+        limit: Duration,
+    ) -> Result<Vec<Self>, LabError> {
+        let mut all: Vec<CaseKind> = Vec::new();
+        for kind in kinds {
+            for one in kind.on(path)? {
+                if !all.contains(&one) {
+                    all.push(one);
+                }
+            }
+        }
+        let of = |kind: CaseKind| Self {
             limit: Some(limit),
-            ..Self::new(kind.name(), kind.path_from(path), *kind, 0.0)
+            ..Self::new(kind.name(), kind.path_from(path), kind, 0.0)
         };
-        kinds.iter().map(of).collect()
+        Ok(all.into_iter().map(of).collect())
     }
 
     /// The case with these options of thinning.
@@ -143,7 +159,7 @@ impl Case {
 
 /// What runs on the path of a case: what its proxies do, and whether its clients thin ACKs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[serde(into = "String", try_from = "String")]
 pub enum CaseKind {
     /// Plain routing: connections run from end to end.
     Direct,
@@ -163,11 +179,19 @@ pub enum CaseKind {
     MidspanForward,
     /// Plain routing, with `midspan thin` on each client's host.
     Thin,
+    /// Midspan with forward listeners at the overlay nodes: clients connect to the ingress, which chooses the
+    /// overlay route of each session. Before a run, the nodes measure each other.
+    Overlay,
+    /// As [`Self::Overlay`], with the same overlay route for all sessions.
+    OverlayStatic(StaticRoute),
+    /// For each flow of each repetition, the best of all overlay routes. It is found in the runs of the
+    /// others, and is not run itself.
+    Oracle,
 }
 
 impl CaseKind {
-    /// All kinds, in the order of tables.
-    pub const ALL: [Self; 8] = [
+    /// All kinds in the order of tables, without those of one overlay route.
+    pub const ALL: [Self; 10] = [
         Self::Direct,
         Self::DirectBbr,
         Self::Haproxy,
@@ -176,6 +200,8 @@ impl CaseKind {
         Self::MidspanEarly,
         Self::MidspanForward,
         Self::Thin,
+        Self::Overlay,
+        Self::Oracle,
     ];
 
     /// The name, as in options and tables.
@@ -190,13 +216,56 @@ impl CaseKind {
             Self::MidspanEarly => "midspan-early",
             Self::MidspanForward => "midspan-forward",
             Self::Thin => "thin",
+            Self::Overlay => "overlay",
+            Self::OverlayStatic(route) => route.name(),
+            Self::Oracle => "oracle",
         }
+    }
+
+    /// The kinds that are run for this one on a path.
+    fn on(self, path: &Path) -> Result<Vec<Self>, LabError> {
+        let all_routes = |route: StaticRoute| -> Result<Vec<Self>, LabError> {
+            let routes = route.on(path)?.into_iter();
+            Ok(routes.map(Self::OverlayStatic).collect())
+        };
+        match self {
+            Self::Overlay => {
+                for flow in &path.flows {
+                    path.ingress(flow)?;
+                }
+                Ok(vec![self])
+            }
+            Self::OverlayStatic(route) => all_routes(route),
+            Self::Oracle => all_routes(StaticRoute::all()),
+            _ => Ok(vec![self]),
+        }
+    }
+
+    /// The proxies at which connections of a flow end, from the client on. With chosen overlay routes, only
+    /// the ingress is known.
+    pub(crate) fn carriers(self, path: &Path, flow: &Flow) -> Vec<NodeIndex> {
+        match self {
+            Self::Direct | Self::DirectBbr | Self::Thin => Vec::new(),
+            Self::Haproxy
+            | Self::Pepsal
+            | Self::Midspan
+            | Self::MidspanEarly
+            | Self::MidspanForward => path.proxies_of(flow),
+            Self::Overlay | Self::Oracle => path.ingress(flow).into_iter().collect(),
+            Self::OverlayStatic(route) => route.stops(path, flow).unwrap_or_default(),
+        }
+    }
+
+    /// Whether overlay nodes carry the flows.
+    #[must_use]
+    pub const fn is_overlay(self) -> bool {
+        matches!(self, Self::Overlay | Self::OverlayStatic(_) | Self::Oracle)
     }
 
     /// Whether clients connect to the first proxy; otherwise they connect to the server.
     #[must_use]
     pub const fn is_forward(self) -> bool {
-        matches!(self, Self::Haproxy | Self::MidspanForward)
+        matches!(self, Self::Haproxy | Self::MidspanForward) || self.is_overlay()
     }
 
     /// Whether connections run from the client to the server, without a proxy.
@@ -263,6 +332,18 @@ impl CaseKind {
                 "thin: plain routing, and `midspan thin` thins the ACKs that leave the client's \
                  host; each connection runs from the client to the server."
             }
+            Self::Overlay => {
+                "overlay: clients connect to Midspan at the first overlay node, which chooses the \
+                 overlay route of each session by measurements; the server sees the last overlay \
+                 node's address."
+            }
+            Self::OverlayStatic(_) => {
+                "overlay-static: as overlay, and the name of the case has the overlay nodes after \
+                 the first one."
+            }
+            Self::Oracle => {
+                "oracle: for each flow of each repetition, the best of the cases overlay-static."
+            }
         }
     }
 }
@@ -277,12 +358,93 @@ impl FromStr for CaseKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Some(route) = StaticRoute::of_case(text) {
+            return Ok(Self::OverlayStatic(route));
+        }
         Self::ALL
             .into_iter()
             .find(|kind| kind.name() == text)
             .ok_or_else(|| {
                 let names = Self::ALL.map(Self::name).join(", ");
-                format!("unknown case \"{text}\": there are {names}")
+                format!("unknown case \"{text}\": there are {names}, overlay-static=ROUTE")
             })
+    }
+}
+
+impl TryFrom<String> for CaseKind {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<CaseKind> for String {
+    fn from(kind: CaseKind) -> Self {
+        kind.name().to_owned()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn kind(name: &str) -> CaseKind {
+        name.parse().unwrap()
+    }
+
+    #[test]
+    fn a_case_is_read_as_it_is_written() {
+        let names = CaseKind::ALL.map(CaseKind::name);
+        for name in names.into_iter().chain(["overlay-static=fra/sin"]) {
+            assert_eq!(kind(name).name(), name);
+            let text = serde_json::to_string(&kind(name)).unwrap();
+            assert_eq!(text, format!("\"{name}\""));
+            assert_eq!(serde_json::from_str::<CaseKind>(&text).unwrap(), kind(name));
+        }
+        let error = "overlay-static=".parse::<CaseKind>().unwrap_err();
+        assert!(error.contains("overlay-static=ROUTE"), "{error}");
+    }
+
+    #[test]
+    fn the_oracle_runs_every_overlay_route_once() {
+        let path = Path::load("triangle").unwrap();
+        let names = |kinds: &[&str]| -> Vec<&'static str> {
+            let kinds: Vec<CaseKind> = kinds.iter().map(|name| kind(name)).collect();
+            let cases = Case::of_kinds(&kinds, &path, Duration::from_secs(1)).unwrap();
+            cases.iter().map(|case| case.name).collect()
+        };
+        let routes = [
+            "overlay-static=here",
+            "overlay-static=sin",
+            "overlay-static=fra/sin",
+        ];
+        assert_eq!(names(&["oracle"]), routes);
+        assert_eq!(names(&["overlay-static=all"]), routes);
+        assert_eq!(
+            names(&["direct", "overlay-static=sin", "oracle", "overlay"]),
+            ["direct", routes[1], routes[0], routes[2], "overlay"]
+        );
+        let refused = Case::of_kinds(&[kind("overlay-static=fra")], &path, Duration::ZERO);
+        assert!(refused.is_err());
+        let geo = Path::load("geo").unwrap();
+        for name in ["overlay", "oracle"] {
+            assert!(Case::of_kinds(&[kind(name)], &geo, Duration::ZERO).is_err());
+        }
+    }
+
+    #[test]
+    fn the_nodes_of_a_route_carry_its_flows() {
+        let path = Path::load("triangle").unwrap();
+        let carriers = |name: &str| -> Vec<String> {
+            let nodes = kind(name).carriers(&path, &path.flows[0]).into_iter();
+            nodes.map(|node| path.node(node).name.clone()).collect()
+        };
+        assert_eq!(carriers("direct"), [""; 0]);
+        assert_eq!(carriers("midspan"), ["ams", "sin"]);
+        assert_eq!(carriers("overlay"), ["ams"]);
+        assert_eq!(carriers("overlay-static=here"), ["ams"]);
+        assert_eq!(carriers("overlay-static=fra/sin"), ["ams", "fra", "sin"]);
     }
 }

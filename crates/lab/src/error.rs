@@ -95,6 +95,9 @@ pub enum LabError {
     /// The path file contains something that the lab cannot build.
     #[error("{0}")]
     Unsupported(String),
+    /// The path file does not have the overlay route of a case.
+    #[error(transparent)]
+    Route(#[from] midspan_path::OverlayRouteError),
 }
 
 impl LabError {

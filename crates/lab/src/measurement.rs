@@ -120,6 +120,14 @@ impl FlowMeasurement {
             FlowResult::Bulk { .. } => None,
         }
     }
+
+    /// The completion time in seconds, or the time for each bit if the time is fixed: the less, the better.
+    #[must_use]
+    pub fn time_per_work(&self, flow: &Flow) -> Option<f64> {
+        self.completion()
+            .map(TimeSpan::as_seconds)
+            .or_else(|| self.goodput(flow).map(|goodput| 1.0 / goodput))
+    }
 }
 
 impl Measurement {

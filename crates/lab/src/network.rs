@@ -1,5 +1,7 @@
 //! The network of a path with its servers and proxies.
 
+mod overlay;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
@@ -18,6 +20,9 @@ use crate::topology::{Topology, interface};
 use crate::workload::web_server::{Files, WebServer};
 use crate::workload::{iperf3, web_server};
 use crate::{Case, CaseKind, LabError};
+
+/// The size of the file for small downloads before a run in which overlay nodes choose routes.
+pub(crate) const SMALL: ByteSize = ByteSize::from_bytes(1_000);
 
 /// The network with its servers.
 pub(crate) struct Network<'a> {
@@ -72,10 +77,10 @@ impl<'a> Network<'a> {
         self.folder.path().join(format!("server-{}", flow.to.0))
     }
 
-    /// The address to which a flow's client connects: the server's or, in a forward case, the first
-    /// proxy's.
+    /// The address to which a flow's client connects: the server's or, in a forward case, that of the first
+    /// proxy that carries the flow.
     pub fn target(&self, case: &Case, flow: &Flow, service: Service) -> SocketAddr {
-        let first = self.path.proxies_of(flow).first().copied();
+        let first = case.kind.carriers(self.path, flow).first().copied();
         match first {
             Some(proxy) if case.kind.is_forward() => {
                 SocketAddr::new(self.topology.address(proxy), listen_port(flow.to, service))
@@ -124,6 +129,9 @@ impl<'a> Network<'a> {
     }
 
     pub fn start_proxies(&self, case: &Case) -> Result<Vec<Running<'_>>, LabError> {
+        if case.kind.is_overlay() {
+            return self.start_overlay(case);
+        }
         let mut running = Vec::new();
         for (index, settings) in self.path.proxies() {
             let forwards = self.forwards(index);
@@ -134,7 +142,12 @@ impl<'a> Network<'a> {
             let folder = self.folder.path().join(format!("proxy-{}", index.0));
             fs::create_dir_all(&folder).map_err(at(&folder))?;
             let carried = match case.kind {
-                CaseKind::Direct | CaseKind::DirectBbr | CaseKind::Thin => continue,
+                CaseKind::Direct
+                | CaseKind::DirectBbr
+                | CaseKind::Thin
+                | CaseKind::Overlay
+                | CaseKind::OverlayStatic(_)
+                | CaseKind::Oracle => continue,
                 CaseKind::Haproxy => {
                     let haproxy = haproxy::start(node, &forwards, &folder)?;
                     running.push(Running::Program(haproxy));
@@ -253,10 +266,12 @@ fn listen_port(server: NodeIndex, service: Service) -> u16 {
 /// The sizes of all files that those of `cases` with this path need.
 fn sizes(path: &Path, cases: &[Case]) -> BTreeSet<u64> {
     let flows = path.flows.iter().map(|flow| &flow.workload);
-    let here = cases.iter().filter(|case| case.path == *path);
+    let here = || cases.iter().filter(|case| case.path == *path);
+    let small = here().any(|case| case.kind == CaseKind::Overlay);
     flows
-        .chain(here.filter_map(|case| case.discarded.as_ref()))
+        .chain(here().filter_map(|case| case.discarded.as_ref()))
         .filter_map(Workload::file_size)
+        .chain(small.then_some(SMALL))
         .map(ByteSize::bytes)
         .collect()
 }

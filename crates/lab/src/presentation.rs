@@ -108,9 +108,12 @@ impl Presentation<'_> {
     /// The proxies, and how to read the table.
     fn what_was_done(&self) -> String {
         let cases = cases(self.measurements).into_iter();
-        let cases = cases.map(|case| case.description());
+        let mut cases: Vec<&str> = cases.map(|case| case.description()).collect();
+        // All cases with one overlay route have the same description.
+        cases.dedup();
         let how = "Medians over the repetitions; the least and the greatest value in brackets.";
-        cases.chain([how]).collect::<Vec<_>>().join(" ")
+        cases.push(how);
+        cases.join(" ")
     }
 
     /// Bytes received as a function of time, one line per case.

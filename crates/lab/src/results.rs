@@ -90,8 +90,9 @@ pub fn flow_records(path: &Path, measurements: &[Measurement]) -> Vec<Record> {
 /// median with its interval. Below 1, Midspan is faster than the other case.
 ///
 /// The case `midspan` is compared with every other case that ran. In addition, `midspan-early` is
-/// compared with `pepsal`, `midspan-forward` with `haproxy`, and `thin` with `direct`. Without the case
-/// `midspan`, the first two of them are also compared with plain routing and HAProxy.
+/// compared with `pepsal`, `midspan-forward` with `haproxy`, `thin` and the cases of an overlay with `direct`,
+/// and `overlay` with `oracle`. Without the case `midspan`, `midspan-early` and `midspan-forward` are also
+/// compared with plain routing and HAProxy.
 ///
 /// `bound` applies to comparisons with HAProxy only. Such a record is marked as met if the median is
 /// at most `bound`, and as missed if the whole interval is above it. Otherwise it is not marked.
@@ -174,8 +175,17 @@ fn comparisons(cases: &[CaseKind]) -> Vec<(CaseKind, CaseKind)> {
     let of_others = others
         .iter()
         .flat_map(|(ours, others)| others.iter().map(|other| (*ours, *other)));
+    let overlays = cases.iter().filter(|case| case.is_overlay());
+    let of_overlays = overlays.flat_map(|ours| {
+        let others = match ours {
+            CaseKind::Overlay => &[CaseKind::Direct, CaseKind::Oracle][..],
+            _ => &[CaseKind::Direct],
+        };
+        others.iter().map(|other| (*ours, *other))
+    });
     of_midspan
         .chain(of_others)
+        .chain(of_overlays)
         .filter(|(ours, other)| ran(ours) && ran(other))
         .collect()
 }
@@ -209,8 +219,8 @@ fn pairs(
                 .iter()
                 .find(|(peer, _)| peer.repetition == run.repetition)?;
             Some(Pair {
-                ours: time_per_work(flow, measured)?,
-                other: time_per_work(flow, peer)?,
+                ours: measured.time_per_work(flow)?,
+                other: peer.time_per_work(flow)?,
                 slowdown: run.validity.slowdown().max(peer_run.validity.slowdown()),
             })
         })
@@ -230,14 +240,6 @@ fn is_uncertain(pairs: &[Pair]) -> bool {
         median(|pair| pair.ours),
         median(|pair| pair.other),
     )
-}
-
-/// The completion time, or the time per bit if the time is fixed.
-fn time_per_work(flow: &Flow, measured: &FlowMeasurement) -> Option<f64> {
-    measured
-        .completion()
-        .map(midspan_units::TimeSpan::as_seconds)
-        .or_else(|| measured.goodput(flow).map(|goodput| 1.0 / goodput))
 }
 
 type Runs<'a> = Vec<(&'a Measurement, &'a FlowMeasurement)>;
@@ -276,7 +278,8 @@ fn runs_of(
 mod tests {
     use super::*;
     use crate::CaseKind::{
-        Direct, DirectBbr, Haproxy, Midspan, MidspanEarly, MidspanForward, Pepsal, Thin,
+        Direct, DirectBbr, Haproxy, Midspan, MidspanEarly, MidspanForward, Oracle, Overlay, Pepsal,
+        Thin,
     };
 
     #[test]
@@ -296,6 +299,16 @@ mod tests {
         assert_eq!(
             comparisons(&[Direct, Haproxy, MidspanForward]),
             [(MidspanForward, Direct), (MidspanForward, Haproxy)]
+        );
+        let fixed = "overlay-static=here".parse().unwrap();
+        assert_eq!(
+            comparisons(&[Direct, fixed, Overlay, Oracle]),
+            [
+                (fixed, Direct),
+                (Overlay, Direct),
+                (Overlay, Oracle),
+                (Oracle, Direct)
+            ]
         );
         assert_eq!(
             comparisons(&[Direct, DirectBbr, Pepsal, Midspan, MidspanEarly]),

@@ -14,14 +14,14 @@ use crate::emulator::LinkReport;
 use crate::error::at;
 use crate::load::{Ticks, other_load};
 use crate::measurement::{FlowMeasurement, FlowResult, Measurement};
-use crate::network::{Network, Service};
+use crate::network::{Network, SMALL, Service};
 use crate::shell::Surroundings;
 use crate::supported;
 use crate::tcp_counters::TcpCounters;
 use crate::trace::{RunName, RunRecording, RunTrace, Tracing};
 use crate::validity::{self, Disturbance};
 use crate::workload::{command, curl, iperf3, web_server};
-use crate::{Case, LabError, Purpose, Validity};
+use crate::{Case, CaseKind, LabError, Purpose, Validity};
 
 /// The progress of a measurement, for display.
 #[derive(Debug, Clone, Copy)]
@@ -51,6 +51,8 @@ pub enum Progress<'a> {
 /// Pause after a transfer that is not measured, for the last ACKs and FINs: some round trips of a
 /// satellite path.
 const REST: Duration = Duration::from_secs(2);
+/// The number of small downloads before a run in which overlay nodes choose routes.
+const COMPARISONS: u32 = 3;
 
 /// Builds the network, runs every flow of every case (the cases alternate), and returns all
 /// measurements. Consecutive runs on one path use the same network. `repetitions` are the numbers
@@ -158,6 +160,7 @@ impl Network<'_> {
         let proxies = self.start_proxies(case)?;
         // Every case of a repetition has the same losses; the next repetition has others.
         let seed = path.seed.wrapping_add(u64::from(repetition));
+        self.wait_for_overlay(case, seed)?;
         self.discard(case, group, seed)?;
         let load_before = other_load();
         let awake = Awake::begin();
@@ -215,7 +218,7 @@ impl Network<'_> {
         let not_carried = if case.kind.is_without_proxy() {
             Vec::new()
         } else {
-            carried::missed(path, group, &counted)
+            carried::missed(path, case.kind, group, &counted)
         };
         let names = path.links.iter().map(|link| link.name.as_str());
         let disturbance = Disturbance {
@@ -243,12 +246,18 @@ impl Network<'_> {
         self.topology.nodes().map(TcpCounters::read).collect()
     }
 
-    /// Runs the transfer that is not measured, over links with the same seed.
+    /// Runs the transfer that is not measured, over links with the same seed. The nodes of an overlay that
+    /// choose routes measure a transfer of the first flow in any case.
     fn discard(&self, case: &Case, group: &[usize], seed: u64) -> Result<(), LabError> {
-        let (Some(workload), Some(&index)) = (case.discarded.clone(), group.first()) else {
+        let path = self.path;
+        let Some(&index) = group.first() else {
             return Ok(());
         };
-        let path = self.path;
+        let of_flow = || path.flows[index].workload.clone();
+        let learned = (case.kind == CaseKind::Overlay).then(of_flow);
+        let Some(workload) = case.discarded.clone().or(learned) else {
+            return Ok(());
+        };
         let flow = Flow {
             workload,
             start: TimeSpan::ZERO,
@@ -257,6 +266,23 @@ impl Network<'_> {
         self.topology.reset_links(path, seed)?;
         self.run_flow(case, index, &flow)?;
         thread::sleep(REST);
+        if case.kind == CaseKind::Overlay {
+            self.compare_routes(case, index)?;
+        }
+        Ok(())
+    }
+
+    /// Small downloads, because routes are compared when sessions begin, and a change needs two comparisons.
+    fn compare_routes(&self, case: &Case, index: usize) -> Result<(), LabError> {
+        let flow = Flow {
+            workload: Workload::Download { size: SMALL },
+            start: TimeSpan::ZERO,
+            ..self.path.flows[index].clone()
+        };
+        for _ in 0..COMPARISONS {
+            self.run_flow(case, index, &flow)?;
+            thread::sleep(REST);
+        }
         Ok(())
     }
 
@@ -335,7 +361,6 @@ mod tests {
     use midspan_document::Source;
 
     use super::*;
-    use crate::CaseKind;
 
     #[test]
     fn the_cases_alternate_for_each_flow_and_for_flows_that_run_together() {
@@ -350,7 +375,7 @@ mod tests {
         let text = format!("{text}{}{}", flow("one"), flow("two"));
         let path = Path::read(&Source::new("wire", text)).unwrap();
         let kinds = [CaseKind::Direct, CaseKind::Midspan];
-        let mut cases = Case::of_kinds(&kinds, &path, Duration::from_secs(1));
+        let mut cases = Case::of_kinds(&kinds, &path, Duration::from_secs(1)).unwrap();
         let order = |cases: &[Case]| {
             let runs = alternating(cases);
             let of = |(case, flows): &(&Case, Vec<usize>)| (case.name, flows.clone());

@@ -169,7 +169,7 @@ impl Topology {
     }
 
     fn add_neighbours(&self, path: &Path, node: NodeIndex) -> Result<(), LabError> {
-        Ok(path.neighbours(node).try_for_each(|hop| {
+        Ok(path.neighbours(node).into_iter().try_for_each(|hop| {
             let link_address = link_address(hop.link, hop.node);
             let address = self.address(hop.node);
             (self.node(node)).add_neighbour(&interface(hop.link), address, link_address)

@@ -32,7 +32,10 @@ const fn proxy(kind: CaseKind) -> Option<Program> {
         | CaseKind::Midspan
         | CaseKind::MidspanEarly
         | CaseKind::MidspanForward
-        | CaseKind::Thin => None,
+        | CaseKind::Thin
+        | CaseKind::Overlay
+        | CaseKind::OverlayStatic(_)
+        | CaseKind::Oracle => None,
     }
 }
 

@@ -250,3 +250,43 @@ fn headers_are_compressed() {
     assert!(up.delivered.bytes < 20 * up.delivered.packets, "{up:?}");
     assert_eq!(up.damaged.packets, 0);
 }
+
+/// Two paths of two links lead from `a` to `d`, and a longer one. All nodes check strictly that
+/// packets arrive from where they would send the answer.
+#[kernel_test]
+fn packets_cross_the_fewest_links_in_both_directions() {
+    for family in ["ipv4", "ipv6"] {
+        let mut text = format!("family = \"{family}\"\n");
+        for name in ["client", "server"] {
+            text += &format!("[[host]]\nname = \"{name}\"\n");
+        }
+        for name in ["a", "b", "c", "d", "e"] {
+            text += &format!("[[router]]\nname = \"{name}\"\n");
+        }
+        let links = ["client a", "a e", "e c", "b d", "a c", "c d", "a b", "d server"];
+        for (number, ends) in links.iter().enumerate() {
+            let (first, second) = ends.split_once(' ').unwrap();
+            text += &format!(
+                "[[link]]\nname = \"{number}\"\nbetween = [\"{first}\", \"{second}\"]\n\
+                 delay = \"1 ms\"\n"
+            );
+        }
+        let path = Path::read(&Source::new("graph", text)).unwrap();
+        let network = Topology::build(&path).unwrap();
+        for node in network.nodes() {
+            node.set_parameter("net/ipv4/conf/all/rp_filter", "1").unwrap();
+        }
+        download(&network, 20_000);
+        let delivered: Vec<[bool; 2]> = network
+            .links()
+            .map(|link| {
+                let report = link.report().unwrap();
+                [report.up, report.down].map(|one| one.counters.delivered.packets > 0)
+            })
+            .collect();
+        for (number, ends) in links.iter().enumerate() {
+            let is_crossed = [0, 3, 6, 7].contains(&number);
+            assert_eq!(delivered[number], [is_crossed; 2], "{family}: {ends}");
+        }
+    }
+}

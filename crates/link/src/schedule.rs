@@ -110,6 +110,33 @@ impl Schedule {
     }
 }
 
+impl State {
+    /// The state after a step.
+    fn after(self, step: &Step) -> Self {
+        Self {
+            rate: step.rate.or(self.rate),
+            delay: step.delay.unwrap_or(self.delay),
+            loss: step.loss.unwrap_or(self.loss),
+        }
+    }
+}
+
+impl Schedule {
+    /// The state at this time after the start of the run, if it is `start` before the first step.
+    #[must_use]
+    pub fn state_at(&self, start: State, time: TimeSpan) -> State {
+        let (mut state, mut time) = (start, time);
+        if let Some(repeat) = self.repeat.filter(|repeat| time >= *repeat) {
+            // Each repetition ends in the same state as the one before it.
+            state = self.steps.iter().fold(state, State::after);
+            let over = time.nanoseconds() % repeat.nanoseconds().max(1);
+            time = TimeSpan::from_nanoseconds(over);
+        }
+        let steps = self.steps.iter().take_while(|step| step.at <= time);
+        steps.fold(state, State::after)
+    }
+}
+
 /// Runs through a schedule, one step after the other.
 #[derive(Debug, Clone)]
 pub(crate) struct Timeline {
@@ -224,6 +251,34 @@ mod tests {
         assert_eq!(times(&mut timeline, 1010), [1005]);
         timeline.skip_repetitions(late);
         assert_eq!(times(&mut timeline, 1060), [1020, 1055]);
+    }
+
+    #[test]
+    fn the_state_at_a_time_is_that_of_the_steps_before() {
+        let ms = TimeSpan::from_milliseconds;
+        let start = State {
+            delay: ms(1),
+            ..State::default()
+        };
+        let mut schedule = schedule(&[5, 20], Some(50));
+        schedule.steps[0].delay = Some(ms(7));
+        schedule.steps[1].loss = Some(Probability::ONE);
+        let of = |schedule: &Schedule, time| {
+            let state = schedule.state_at(start, ms(time));
+            (state.delay, state.loss == Probability::ONE)
+        };
+        let at = |time| of(&schedule, time);
+        assert_eq!(at(4), (ms(1), false));
+        assert_eq!(at(5), (ms(7), false));
+        assert_eq!(at(49), (ms(7), true));
+        // What no step changes stays over the repetition.
+        assert_eq!(at(50), (ms(7), true));
+        assert_eq!(at(1_000_006), (ms(7), true));
+        let once = Schedule {
+            repeat: None,
+            ..schedule.clone()
+        };
+        assert_eq!(of(&once, 1_000_000), (ms(7), true));
     }
 
     #[test]

@@ -17,6 +17,11 @@ use crate::{printing, provenance};
 /// Mode of a new file, before the umask.
 const MODE: u32 = 0o666;
 
+/// The name of a case as a part of a file's name: "overlay-static-fra-sin".
+pub fn of_case(case: &str) -> String {
+    case.replace(['=', '/'], "-")
+}
+
 /// A file that is being written.
 pub struct Replacement {
     /// The temporary file, and the file whose place it takes. `None`: something that is no regular

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use midspan_lab::CaseKind;
 use midspan_reproduce::Paper;
 use midspan_sim::trace::Kind;
-use midspan_sweep::Shard;
+use midspan_sweep::{Case, Shard};
 use midspan_units::TimeSpan;
 
 use crate::output_arguments::Output;
@@ -214,7 +214,10 @@ pub struct LabRunOptions {
     /// server, and Midspan intercepts at each proxy. midspan-early: the same with the handshake
     /// `early`. midspan-forward: clients connect to Midspan at the first proxy, as with HAProxy; for
     /// kernels that cannot intercept, and as the fair comparison with HAProxy. thin: plain routing,
-    /// and `midspan thin` on the clients' hosts.
+    /// and `midspan thin` on the clients' hosts. overlay: clients connect to Midspan at the first overlay
+    /// node, which chooses the overlay route of each session. overlay-static=ROUTE: the same with one route,
+    /// the nodes after the first one with "/" between them, or "here"; overlay-static=all: each route with
+    /// at most three transit nodes. oracle: the same, and the best of them for each flow and repetition.
     #[arg(
         long,
         value_delimiter = ',',
@@ -311,6 +314,15 @@ pub struct SimOptions {
     /// Built-in path or path file
     #[arg(value_name = "PATH")]
     pub path: String,
+    /// What carries the flows, to be compared; direct and midspan unless given
+    ///
+    /// direct: plain routing. midspan: the proxies on the path of each flow. overlay: overlay nodes, which
+    /// choose the route of each flow. overlay-static=ROUTE: overlay nodes with one route; ROUTE has the
+    /// nodes after the ingress with "/" between them, or is "here". overlay-static=all: each route with at
+    /// most three transit nodes. oracle: of these, the best one for each flow of each run. --each-run names
+    /// the route.
+    #[arg(long, value_delimiter = ',', value_name = "CASE")]
+    pub against: Vec<Case>,
     /// Only the flows of these names
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub flows: Vec<String>,

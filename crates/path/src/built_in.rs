@@ -87,6 +87,30 @@ const BUILT_IN: &[BuiltIn] = &[
         "Western Europe to the east of North America: 200 Mbit/s, 90 ms, 0.01 % loss"
     ),
     path!(
+        "triangle",
+        "Three sites: 20 Mbit/s, 162 ms, 1 % loss; over the third site 132 ms, 0.1 %"
+    ),
+    path!(
+        "no-gain",
+        "Three sites, the direct link is the best: 20 Mbit/s, 82 ms"
+    ),
+    path!(
+        "brownout",
+        "Three sites, and the direct link is bad from 20 s to 320 s: 20 Mbit/s, 102 ms"
+    ),
+    path!(
+        "outage",
+        "Three sites, and nothing passes the direct link from 20 s to 80 s: 20 Mbit/s, 102 ms"
+    ),
+    path!(
+        "mesh5",
+        "Five sites joined by ten links: 20 Mbit/s, 406 ms, 0.1 % loss on the direct link"
+    ),
+    path!(
+        "two-uplinks",
+        "A ship with VSAT and LTE, each with outages: 10/2 Mbit/s, 642 ms"
+    ),
+    path!(
         "hasegawa",
         "Hasegawa's testbed: 8 Mbit/s down, 32 kbit/s up, no delay"
     ),

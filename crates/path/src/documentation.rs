@@ -14,7 +14,7 @@ use crate::link_table::{
     AqmTable, DirectionTable, LinkTable, ReorderTable, ReplayTable, ScheduleTable, StepTable,
     TwoStatesTable,
 };
-use crate::{Direction, Order, Path, built_in};
+use crate::{Direction, Order, OverlayRole, Path, built_in};
 
 const PAGE: &str = include_str!("../../../docs/path-file.md");
 
@@ -97,6 +97,7 @@ fn every_key_is_described_in_its_section() {
     assert_eq!(documented("`[[proxy]]`"), keys::<ProxyTable>());
     assert_eq!(documented("A leg"), keys::<LegSettings>());
     assert_eq!(documented("An access link"), keys::<AccessLink>());
+    assert_eq!(documented("An overlay node"), keys::<OverlayRole>());
     assert_eq!(documented("`[[link]]`"), keys::<LinkTable>());
     assert_eq!(documented("A direction"), keys::<DirectionTable>());
     assert_eq!(documented("Two states of loss"), keys::<TwoStatesTable>());

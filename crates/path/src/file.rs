@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use crate::acknowledge::Acknowledge;
 use crate::link_table::LinkTable;
-use crate::{Family, Given, Order, Window};
+use crate::{Family, Given, Order, OverlayRole, Window};
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -72,6 +72,7 @@ pub struct ProxyTable {
     pub access: Given<AccessLink>,
     #[serde(default)]
     pub oversized_start: OversizedStart,
+    pub overlay: Given<OverlayRole>,
 }
 
 /// `[[flow]]`

@@ -16,6 +16,7 @@ mod documentation;
 mod file;
 mod link_table;
 mod load;
+mod overlay;
 mod path;
 mod resolve;
 mod route;
@@ -29,11 +30,14 @@ pub use built_in::{BuiltIn, built_in};
 pub use capacity::{Rates, mean_rate};
 pub use load::{Error, source};
 pub use midspan_link::Direction;
+pub use overlay::{
+    ALL_ROUTES, HERE, MOST_TRANSIT, OVERLAY_ROUTE_LIMIT, OverlayRoute, OverlayRouteError, STATIC_CASE,
+};
 pub use path::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order,
-    Path, ProxySettings, Traffic, Window, Workload,
+    OverlayRole, Path, ProxySettings, Traffic, Window, Workload,
 };
 pub use resolve::{
     DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,
 };
-pub use route::Hop;
+pub use route::{Hop, first_hops};

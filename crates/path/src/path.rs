@@ -4,11 +4,11 @@ use midspan_link::{Configuration, Direction, PolledConfiguration};
 use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, LegSettings, PolicyName};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::acknowledge::Acknowledge;
 
-/// Hosts, routers and proxies, the links that join them to a tree, and the flows over them.
+/// Hosts, routers and proxies, the links that join them, and the flows over them.
 ///
 /// A path from [`Path::read`] or [`Path::load`] follows all rules of `docs/path-file.md`. A path
 /// that is built in code should follow them too; if it does not, no method loops or panics, unless
@@ -123,6 +123,20 @@ pub struct ProxySettings {
     pub access: Option<AccessLink>,
     /// How the proxy begins with oversized segments; the real proxy only probes.
     pub oversized_start: OversizedStart,
+    /// What it does as an overlay node; `None` if it is none.
+    pub overlay: Option<OverlayRole>,
+}
+
+/// What a proxy does for the other overlay nodes of its path. Every overlay node can be an ingress.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlayRole {
+    /// Whether it carries their sessions on to other overlay nodes.
+    #[serde(default)]
+    pub transit: bool,
+    /// Whether it connects to the servers for them.
+    #[serde(default)]
+    pub exit: bool,
 }
 
 /// A link between two nodes.

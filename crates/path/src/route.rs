@@ -1,10 +1,11 @@
-//! Routes through the tree of links.
+//! Ways through the links.
 
+use std::cmp::Ordering;
 use std::collections::VecDeque;
 
 use crate::{Direction, Flow, LinkIndex, NodeIndex, NodeKind, Path};
 
-/// One step of a route: over a link, in a direction, to a node.
+/// One step of a way: over a link, in a direction, to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hop {
     /// The link that the step crosses.
@@ -15,28 +16,90 @@ pub struct Hop {
     pub node: NodeIndex,
 }
 
+/// The first step of each of `nodes` nodes on its way to the node `to`. `ends` are the two ends of each
+/// link. A node has `None` if it is `to` itself, or if no way leads from it to `to`.
+///
+/// The way is the one with the fewest links. Of two ways with equally many, it is the one with the
+/// earliest link among those that only one of the two crosses. Every part of such a way is the way
+/// between its own ends, and the way back crosses the same links: so it is enough that each node has
+/// its first step, and packets in both directions meet on all links.
+#[must_use]
+pub fn first_hops(nodes: usize, ends: &[[NodeIndex; 2]], to: NodeIndex) -> Vec<Option<Hop>> {
+    // Searched backwards from `to`: a node is reached after all nodes that are nearer to it.
+    let mut hops: Vec<Option<Hop>> = vec![None; nodes];
+    let mut distances = vec![0_usize; nodes];
+    let mut reached = VecDeque::from([(to, 0)]);
+    while let Some((node, distance)) = reached.pop_front() {
+        for back in joined(ends, node).filter(|back| back.node != to && back.node.0 < nodes) {
+            let before = back.node.0;
+            let hop = Hop {
+                link: back.link,
+                direction: back.direction.other(),
+                node,
+            };
+            match hops[before] {
+                None => {
+                    hops[before] = Some(hop);
+                    distances[before] = distance + 1;
+                    reached.push_back((back.node, distance + 1));
+                }
+                Some(known) if distances[before] == distance + 1 => {
+                    if compare(&hops, hop, known) == Ordering::Less {
+                        hops[before] = Some(hop);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    hops
+}
+
+/// Compares two ways with equally many links by their first steps: the lesser one is preferred.
+fn compare(hops: &[Option<Hop>], one: Hop, other: Hop) -> Ordering {
+    let links = |first: Hop| {
+        let rest = along(hops, first.node);
+        let mut links: Vec<LinkIndex> = rest.iter().map(|hop| hop.link).collect();
+        links.push(first.link);
+        links.sort_unstable();
+        links
+    };
+    links(one).cmp(&links(other))
+}
+
+/// The steps from a node on, by the first step of each node.
+fn along(hops: &[Option<Hop>], from: NodeIndex) -> Vec<Hop> {
+    let step = |node: NodeIndex| hops.get(node.0).copied().flatten();
+    std::iter::successors(step(from), |hop| step(hop.node)).collect()
+}
+
+/// The links at a node, each with the direction away from the node and the node at its other end.
+fn joined(ends: &[[NodeIndex; 2]], node: NodeIndex) -> impl Iterator<Item = Hop> {
+    ends.iter().enumerate().filter_map(move |(index, ends)| {
+        let (direction, to) = match *ends {
+            [first, second] if first == node => (Direction::Up, second),
+            [first, second] if second == node => (Direction::Down, first),
+            _ => return None,
+        };
+        Some(Hop {
+            link: LinkIndex(index),
+            direction,
+            node: to,
+        })
+    })
+}
+
 impl Path {
     /// The links at a node, each with the direction away from the node and the node at its other
     /// end.
-    pub fn neighbours(&self, node: NodeIndex) -> impl Iterator<Item = Hop> {
-        self.links
-            .iter()
-            .enumerate()
-            .filter_map(move |(index, link)| {
-                let [first, second] = link.between;
-                let (direction, to) = if first == node {
-                    (Direction::Up, second)
-                } else if second == node {
-                    (Direction::Down, first)
-                } else {
-                    return None;
-                };
-                Some(Hop {
-                    link: LinkIndex(index),
-                    direction,
-                    node: to,
-                })
-            })
+    #[must_use]
+    pub fn neighbours(&self, node: NodeIndex) -> Vec<Hop> {
+        joined(&self.ends(), node).collect()
+    }
+
+    /// The two ends of each link.
+    fn ends(&self) -> Vec<[NodeIndex; 2]> {
+        self.links.iter().map(|link| link.between).collect()
     }
 
     /// The first step from a node towards another; `None` if they are the same or not connected.
@@ -45,29 +108,12 @@ impl Path {
         self.way(node, destination).into_iter().next()
     }
 
-    /// The steps from one node to another; empty if they are the same or not connected.
+    /// The steps from one node to another over the fewest links; empty if they are the same or not
+    /// connected. Among several such ways, the order of the links decides ([`first_hops`]), so the way
+    /// back crosses the same links.
     #[must_use]
     pub fn way(&self, from: NodeIndex, to: NodeIndex) -> Vec<Hop> {
-        // Searched backwards, so that each node gets its own first step towards `to`.
-        let mut towards: Vec<Option<Hop>> = vec![None; self.nodes.len()];
-        let mut reached = VecDeque::from([to]);
-        while let Some(node) = reached.pop_front() {
-            for back in self.neighbours(node) {
-                let Some(unset) = towards.get_mut(back.node.0).filter(|hop| hop.is_none()) else {
-                    continue;
-                };
-                if back.node != to {
-                    *unset = Some(Hop {
-                        link: back.link,
-                        direction: back.direction.other(),
-                        node,
-                    });
-                    reached.push_back(back.node);
-                }
-            }
-        }
-        let step = |node: NodeIndex| towards.get(node.0).copied().flatten();
-        std::iter::successors(step(from), |hop| step(hop.node)).collect()
+        along(&first_hops(self.nodes.len(), &self.ends(), to), from)
     }
 
     /// The nodes strictly between two others, in order.

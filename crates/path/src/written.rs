@@ -12,8 +12,8 @@ use toml::Value;
 use crate::acknowledge::Acknowledge;
 use crate::link_table::effect_keys;
 use crate::{
-    Cable, Family, Flow, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Order, Path,
-    ProxySettings, Traffic, Window, Workload,
+    Cable, Family, Flow, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Order,
+    OverlayRole, Path, ProxySettings, Traffic, Window, Workload,
 };
 
 /// Keys and values of a table, the values as TOML.
@@ -298,6 +298,7 @@ fn proxy(settings: &ProxySettings) -> Keys {
         server_leg,
         access,
         oversized_start,
+        overlay,
     } = settings;
     let mut keys = Keys::new();
     let none = LegSettings::default();
@@ -314,6 +315,10 @@ fn proxy(settings: &ProxySettings) -> Keys {
         oversized_start,
         &Default::default(),
     );
+    if let Some(role) = overlay {
+        let table = differences(role, &OverlayRole::default());
+        keys.push(("overlay", table.unwrap_or_else(|| "{}".to_owned())));
+    }
     keys
 }
 

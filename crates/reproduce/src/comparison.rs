@@ -9,7 +9,7 @@ use midspan_records::{By, Quantity, Record, Spread};
 use midspan_report::units::format;
 use midspan_report::{Alignment, Cell, Table};
 use midspan_sim::NoObserver;
-use midspan_sweep::measure;
+use midspan_sweep::{Case, measure};
 use midspan_units::TimeSpan;
 
 /// What is compared: the time of a flow of fixed size, the rate of a bulk flow.
@@ -231,11 +231,15 @@ pub(crate) fn simulations(
     quantity: &Quantity,
 ) -> Result<Vec<f64>, midspan_sweep::Error> {
     let mut path = path.clone();
+    let case = match proxies {
+        true => Case::Midspan,
+        false => Case::Direct,
+    };
     let seed = path.seed;
     let mut values = Vec::new();
     for repetition in 0..repetitions {
         path.seed = seed.wrapping_add(u64::from(repetition));
-        let measures = measure(&path, proxies, |_| Ok(None::<NoObserver>), |_, _| ())?;
+        let measures = measure(&path, &case, |_| Ok(None::<NoObserver>), |_, _| ())?;
         let found = measures.iter().filter(|one| one.quantity == quantity);
         values.extend(found.map(|one| one.value));
     }

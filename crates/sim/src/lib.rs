@@ -42,7 +42,7 @@ pub use results::{
     FlowResults, GaveUp, LegResults, LinkResults, Results, StopReason, TrafficResults,
 };
 pub use scenario::{
-    Client, Dialogue, Flow, FlowId, LinkId, NodeId, PathFlowParts, PathScenario, Pattern, Scenario,
-    ScenarioError, Source, Split, Traffic,
+    Client, Dialogue, Flow, FlowId, HopStart, LinkId, NodeId, OverlayKnowledge, PathFlowParts,
+    PathScenario, Pattern, Scenario, ScenarioError, Source, Split, Traffic,
 };
 pub use simulation::{Policies, Simulation};

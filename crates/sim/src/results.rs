@@ -66,6 +66,8 @@ pub struct FlowResults {
     pub gave_up: Option<GaveUp>,
     /// When the flow's sender got a proxy's refusal.
     pub refused: Option<Time>,
+    /// Whether it has not begun, because its session has taken another overlay route.
+    pub unused: bool,
     /// Its legs, from the sender of the data to its receiver.
     pub legs: Vec<LegResults>,
 }

@@ -2,12 +2,13 @@
 //!
 //! Any key of a path file can be [set](midspan_document::Override) and
 //! [swept](midspan_document::Sweep): every value is checked as if the file contained it. A *point* is
-//! one combination of swept values, with the proxies of the path or without them. Each point runs a
+//! one combination of swept values, in one [`Case`]. Each point runs a
 //! number of times, with the same seeds at every point (common random numbers). Runs are distributed
 //! over threads; the result does not depend on the number of threads. If a run fails, the others
 //! continue, and the point's rows contain the reason ([`Row::failure`]). Finished runs can be stored
 //! ([`RUNS`]), and distributed over several calls and machines ([`Part`]).
 
+mod case;
 mod error;
 mod measure;
 mod numbers;
@@ -17,6 +18,7 @@ mod run;
 mod runs;
 mod work;
 
+pub use case::{Case, UnknownCase};
 pub use error::Error;
 pub use measure::{FlowRun, Measure, measure, measure_flows};
 pub use numbers::column_of;

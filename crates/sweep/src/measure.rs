@@ -4,12 +4,12 @@ use midspan_path::Path;
 use midspan_records::Quantity;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT, RETRANSMISSIONS, SHARE_OF_LINK};
 use midspan_sim::{
-    FlowResults, NoObserver, Observer, PathFlowParts, PathScenario, Results, Scenario, Simulation,
-    StopReason,
+    FlowResults, NoObserver, Observer, PathFlowParts, PathScenario, Results, ScenarioError,
+    Simulation, StopReason,
 };
 use midspan_units::{BitRate, Time, number};
 
-use crate::Error;
+use crate::{Case, Error};
 
 /// One number of one flow.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,9 +29,11 @@ pub struct FlowRun {
     pub flow: usize,
     /// What was measured; or why the flow can never finish.
     pub outcome: Result<Vec<Measure>, String>,
+    /// The best overlay route, if the case is the oracle; the chosen one, if nodes choose.
+    pub route: Option<String>,
 }
 
-/// Runs a path, with its proxies or without, and measures every flow. `observe` is called before each
+/// Runs a path in one case, and measures every flow. `observe` is called before each
 /// scenario. If it returns an observer, `seen` gets this observer back with the results; with `None`,
 /// the scenario runs without an observer, and `seen` is not called for it.
 ///
@@ -40,12 +42,12 @@ pub struct FlowRun {
 /// events.
 pub fn measure<O: Observer>(
     path: &Path,
-    proxies: bool,
+    case: &Case,
     observe: impl FnMut(&PathScenario) -> Result<Option<O>, Error>,
     seen: impl FnMut(O, &Results),
 ) -> Result<Vec<Measure>, Error> {
     let mut measures = Vec::new();
-    for run in measure_flows(path, proxies, observe, seen)? {
+    for run in measure_flows(path, case, observe, seen)? {
         let measured = run.outcome.map_err(|reason| Error::NeverFinishes {
             path: path.name.clone(),
             flow: path.flows[run.flow].name.clone(),
@@ -62,34 +64,75 @@ pub fn measure<O: Observer>(
 /// The path cannot be simulated.
 pub fn measure_flows<O: Observer>(
     path: &Path,
-    proxies: bool,
+    case: &Case,
     mut observe: impl FnMut(&PathScenario) -> Result<Option<O>, Error>,
     mut seen: impl FnMut(O, &Results),
 ) -> Result<Vec<FlowRun>, Error> {
-    let refused = |error| Error::Scenario {
+    let refused = |error: ScenarioError| Error::Scenario {
         path: path.name.clone(),
         error,
     };
-    let mut runs = Vec::new();
-    for made in Scenario::from_path(path, proxies).map_err(refused)? {
-        let results = match observe(&made)? {
-            None => Simulation::observed(&made.scenario, NoObserver)
-                .map_err(refused)?
-                .run(),
-            Some(observer) => {
-                let watched = Simulation::link_by_link(&made.scenario, observer);
-                let mut simulation = watched.map_err(refused)?;
-                let results = simulation.run();
-                seen(simulation.into_observer(), &results);
-                results
+    let mut best: Vec<FlowRun> = Vec::new();
+    let alternatives = case.alternatives(path);
+    for alternative in alternatives.map_err(|error| refused(error.into()))? {
+        let route = alternative.route().filter(|_| *case == Case::Oracle);
+        for made in alternative.scenarios(path).map_err(refused)? {
+            let results = match observe(&made)? {
+                None => Simulation::observed(&made.scenario, NoObserver)
+                    .map_err(refused)?
+                    .run(),
+                Some(observer) => {
+                    let watched = Simulation::link_by_link(&made.scenario, observer);
+                    let mut simulation = watched.map_err(refused)?;
+                    let results = simulation.run();
+                    seen(simulation.into_observer(), &results);
+                    results
+                }
+            };
+            for parts in made.flows.iter().filter(|parts| is_used(parts, &results)) {
+                let chosen = parts.route.as_ref().map(|route| path.overlay_route_text(route));
+                let run = FlowRun {
+                    flow: parts.flow,
+                    outcome: of_flow(path, parts, &results),
+                    route: chosen.or_else(|| route.map(str::to_owned)),
+                };
+                match best.iter_mut().find(|known| known.flow == run.flow) {
+                    None => best.push(run),
+                    Some(known) if run.is_better_than(known) => *known = run,
+                    Some(_) => {}
+                }
             }
-        };
-        runs.extend(made.flows.iter().map(|parts| FlowRun {
-            flow: parts.flow,
-            outcome: of_flow(path, parts, &results),
-        }));
+        }
     }
-    Ok(runs)
+    Ok(best)
+}
+
+impl FlowRun {
+    /// Whether a flow took less time, or got more in the same time, than in another run. A flow that
+    /// never finishes is the worst.
+    fn is_better_than(&self, other: &Self) -> bool {
+        match (&self.outcome, &other.outcome) {
+            (Ok(own), Ok(other)) => rank(own) < rank(other),
+            (Ok(_), Err(_)) => true,
+            (Err(_), _) => false,
+        }
+    }
+}
+
+/// The less, the better: the completion time, or the goodput with a minus.
+fn rank(measures: &[Measure]) -> f64 {
+    let of = |quantity: &'static Quantity| {
+        let mut measures = measures.iter();
+        measures.find(|one| one.quantity == quantity).map(|one| one.value)
+    };
+    let goodput = || of(&GOODPUT).map_or(f64::INFINITY, |goodput| -goodput);
+    of(&COMPLETION_TIME).unwrap_or_else(goodput)
+}
+
+/// Whether these parts of a scenario carry their flow: not if it has taken another overlay route.
+fn is_used(parts: &PathFlowParts, results: &Results) -> bool {
+    let mut flows = parts.data.iter().filter_map(|id| results.flows.get(id.0));
+    !flows.any(|flow| flow.unused)
 }
 
 /// What was measured of a flow, or why it can never finish.

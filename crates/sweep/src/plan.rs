@@ -3,7 +3,7 @@
 use midspan_document::{Override, Source, Sweep, overrides};
 use midspan_path::Path;
 
-use crate::Error;
+use crate::{Case, Error};
 use crate::runs::Runs;
 
 /// The runs of a sweep.
@@ -15,6 +15,8 @@ pub struct Plan {
     pub overrides: Vec<Override>,
     /// The swept keys: every combination of values is a point.
     pub sweeps: Vec<Sweep>,
+    /// What carries the flows, to be compared; if the list is empty, [`Case::by_default`].
+    pub cases: Vec<Case>,
     /// Only these flows; all flows if the list is empty.
     pub flows: Vec<String>,
     /// How often each point runs, each time with another seed.
@@ -74,9 +76,39 @@ impl Plan {
     /// All runs, each with its path.
     ///
     /// # Errors
-    /// The path file, an override or a swept value is wrong.
+    /// The path file, an override or a swept value is wrong; a path does not have an overlay route that is
+    /// to be compared.
     pub fn runs(&self) -> Result<Runs, Error> {
-        Ok(Runs::new(self.paths()?, self.repetitions))
+        let mut points = Vec::new();
+        for (values, path) in self.paths()? {
+            let cases = self.cases_on(&path)?;
+            points.push((values, path, cases));
+        }
+        Ok(Runs::new(points, self.repetitions))
+    }
+
+    /// The cases on a path. One without proxies has no case with them.
+    ///
+    /// # Errors
+    /// The path does not have an overlay route that is to be compared.
+    pub fn cases_on(&self, path: &Path) -> Result<Vec<Case>, Error> {
+        let has_proxies = path.proxies().next().is_some();
+        if self.cases.is_empty() {
+            return Ok(Case::by_default(has_proxies));
+        }
+        let mut cases: Vec<Case> = Vec::new();
+        for case in &self.cases {
+            for case in case.on(path).map_err(|error| Error::Written {
+                given: case.to_string(),
+                problem: format!("does not fit the path \"{}\": {error}", path.name),
+            })? {
+                let is_empty = case == Case::Midspan && !has_proxies;
+                if !is_empty && !cases.contains(&case) {
+                    cases.push(case);
+                }
+            }
+        }
+        Ok(cases)
     }
 
     /// Keeps only the selected flows, and sets the seed.

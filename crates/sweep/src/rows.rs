@@ -2,6 +2,7 @@
 
 use midspan_records::Quantity;
 
+use crate::Case;
 use crate::measure::Measure;
 
 /// One quantity of one flow at one point. A flow of which no run succeeded has one row, without
@@ -10,8 +11,8 @@ use crate::measure::Measure;
 pub struct Row {
     /// The value of each swept key, in the order of the sweeps.
     pub point: Vec<String>,
-    /// Whether the path's proxies ran.
-    pub proxies: bool,
+    /// What carried the flows.
+    pub case: Case,
     /// The flow's name.
     pub flow: String,
     /// The quantity that was measured.
@@ -40,8 +41,11 @@ pub struct Failure {
 pub struct RunRow {
     /// The value of each swept key, in the order of the sweeps.
     pub point: Vec<String>,
-    /// Whether the path's proxies ran.
-    pub proxies: bool,
+    /// What carried the flows.
+    pub case: Case,
+    /// The best overlay route for the flow in this run, if the case is the oracle; the chosen one, if nodes
+    /// choose.
+    pub route: Option<String>,
     /// The flow's name.
     pub flow: String,
     /// The seed of the run.

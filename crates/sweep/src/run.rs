@@ -10,6 +10,7 @@ use midspan_records::{Quantity, RunKey, RunKind};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::Case;
 use crate::measure::{FlowRun, Measure};
 
 /// Simulated runs in a [`Store`](midspan_records::Store).
@@ -48,6 +49,9 @@ pub struct StoredFlow {
     /// Why the flow has no values.
     #[serde(rename = "reason", default, skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// The best overlay route, if the case is the oracle; the chosen one, if nodes choose.
+    #[serde(rename = "route", default, skip_serializing_if = "Option::is_none")]
+    route: Option<String>,
 }
 
 impl StoredRun {
@@ -65,6 +69,7 @@ impl StoredRun {
                 flow: path.flows[run.flow].name.clone(),
                 values,
                 reason,
+                route: run.route.clone(),
             }
         });
         Self {
@@ -91,7 +96,12 @@ impl StoredRun {
                 Some(reason) => Err(reason.clone()),
                 None => Ok(stored.values.iter().map(measure).collect::<Option<_>>()?),
             };
-            runs.push(FlowRun { flow, outcome });
+            let route = stored.route.clone();
+            runs.push(FlowRun {
+                flow,
+                outcome,
+                route,
+            });
         }
         Some(runs)
     }
@@ -99,11 +109,10 @@ impl StoredRun {
 
 /// What distinguishes the runs of a point from those of others, without their seeds. `None` for a path
 /// that no path file can have; its runs are not stored.
-pub(crate) fn key_of_point(path: &Path, proxies: bool) -> Option<RunKey> {
+pub(crate) fn key_of_point(path: &Path, case: &Case) -> Option<RunKey> {
     let mut path = path.clone();
     path.description.clear();
     path.seed = 0;
-    let case = if proxies { "midspan" } else { "direct" };
     Some(
         RunKey::new()
             .with("path", path.to_text()?)
@@ -111,8 +120,8 @@ pub(crate) fn key_of_point(path: &Path, proxies: bool) -> Option<RunKey> {
     )
 }
 
-/// Some of the runs of a sweep, by their numbers from 0: points in their order, each without proxies and
-/// with them, and of each of these the repetitions.
+/// Some of the runs of a sweep, by their numbers from 0: points in their order, each in all cases, and of
+/// each of these the repetitions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Part {
     /// All runs.

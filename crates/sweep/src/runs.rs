@@ -7,7 +7,7 @@ use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Quantity, RunKey, Store};
 use midspan_sim::NoObserver;
 
-use crate::Error;
+use crate::{Case, Error};
 use crate::measure::{FlowRun, Measure, measure_flows};
 use crate::rows::{Failure, Row, RunRow};
 use crate::run::{Part, StoredRun, key_of_point};
@@ -40,8 +40,7 @@ pub struct Counts {
 pub enum Step<'a> {
     /// A run has ended that was not stored before.
     Run,
-    /// All runs of a point have ended, without proxies or with them, and so have those of all points
-    /// before it.
+    /// All runs of a point in one case have ended, and so have those of all points before it.
     Point {
         /// One row for each quantity of each flow.
         rows: &'a [Row],
@@ -65,12 +64,12 @@ enum Stop {
     Failed(Error),
 }
 
-/// A point, with proxies or without.
+/// A point in one case.
 #[derive(Debug)]
 struct Point {
     values: Vec<String>,
     path: Path,
-    proxies: bool,
+    case: Case,
     /// The stored key of its runs, without the seed.
     key: Option<RunKey>,
 }
@@ -82,22 +81,17 @@ struct Ended {
 }
 
 impl Runs {
-    /// The runs of these points: of each the swept values, and the path with them. Each point runs
-    /// `repetitions` times (at least once), without the path's proxies and with them.
-    pub(crate) fn new(paths: Vec<(Vec<String>, Path)>, repetitions: u32) -> Self {
+    /// The runs of these points: of each the swept values, the path with them, and its cases. Each point runs
+    /// `repetitions` times (at least once) in each case.
+    pub(crate) fn new(paths: Vec<(Vec<String>, Path, Vec<Case>)>, repetitions: u32) -> Self {
         let mut points = Vec::new();
-        for (values, path) in paths {
-            let has_proxies = path.proxies().next().is_some();
-            for proxies in [false, true] {
-                if !proxies || has_proxies {
-                    points.push(Point {
-                        values: values.clone(),
-                        key: key_of_point(&path, proxies),
-                        path: path.clone(),
-                        proxies,
-                    });
-                }
-            }
+        for (values, path, cases) in paths {
+            points.extend(cases.into_iter().map(|case| Point {
+                values: values.clone(),
+                key: key_of_point(&path, &case),
+                path: path.clone(),
+                case,
+            }));
         }
         Self {
             points,
@@ -247,11 +241,12 @@ impl Point {
     fn run(&self, repetition: usize) -> Vec<FlowRun> {
         let mut path = self.path.clone();
         path.seed = self.seed(repetition);
-        let made = measure_flows(&path, self.proxies, |_| Ok(None::<NoObserver>), |_, _| ());
+        let made = measure_flows(&path, &self.case, |_| Ok(None::<NoObserver>), |_, _| ());
         made.unwrap_or_else(|error| {
             let failed = |flow| FlowRun {
                 flow,
                 outcome: Err(error.to_string()),
+                route: None,
             };
             (0..path.flows.len()).map(failed).collect()
         })
@@ -263,7 +258,8 @@ impl Point {
         for (repetition, run) in runs.iter().enumerate() {
             rows.extend(run.flows.iter().map(|flow| RunRow {
                 point: self.values.clone(),
-                proxies: self.proxies,
+                case: self.case.clone(),
+                route: flow.route.clone(),
                 flow: self.path.flows[flow.flow].name.clone(),
                 seed: self.seed(repetition),
                 outcome: flow.outcome.clone(),
@@ -301,7 +297,7 @@ impl Point {
         let all = || measured.iter().copied().flatten();
         let row = |quantity: &'static Quantity| Row {
             point: self.values.clone(),
-            proxies: self.proxies,
+            case: self.case.clone(),
             flow: self.path.flows[flow].name.clone(),
             quantity,
             values: all()

@@ -41,9 +41,7 @@ pub(super) fn sending_ends(
         .filter_map(|at| Some((*at, path.flows.get(*at)?)))
     {
         let mut nodes = vec![flow.from];
-        if !case.is_without_proxy() {
-            nodes.extend(path.proxies_of(flow));
-        }
+        nodes.extend(case.carriers(path, flow));
         nodes.push(flow.to);
         if !flow.workload.is_upload() {
             nodes.reverse();

@@ -103,7 +103,7 @@ fn lab(path: &Path, options: &CompareOptions) -> miette::Result<(Vec<Record>, bo
     } else {
         vec![CaseKind::Direct]
     };
-    let cases = Case::of_kinds(&kinds, path, options.timeout.into());
+    let cases = Case::of_kinds(&kinds, path, options.timeout.into()).into_diagnostic()?;
     namespace::isolate().into_diagnostic()?;
     let measurements = run_with_progress(path, &cases, options.repetitions, Purpose::Measurement)?;
     let valid = measurements.iter().all(|run| run.validity.is_valid());

@@ -41,7 +41,7 @@ pub fn demo(options: &DemoOptions) -> Outcome {
     namespace::isolate().into_diagnostic()?;
     let measurements = run_with_progress(
         &path,
-        &Case::of_kinds(&kinds, &path, Duration::from_secs(120)),
+        &Case::of_kinds(&kinds, &path, Duration::from_secs(120)).into_diagnostic()?,
         options.repetitions,
         Purpose::Demonstration,
     )?;

@@ -9,7 +9,7 @@ use std::path::Path as FilePath;
 use midspan_lab::trace::{RunTrace, Tracing};
 use midspan_lab::{
     Case, CaseKind, FlowMeasurement, FlowResult, Measurement, Presentation, Progress, Purpose,
-    comparison_records, flow_records,
+    comparison_records, flow_records, oracle,
 };
 use midspan_linux::namespace;
 use midspan_path::{Flow, Path};
@@ -38,7 +38,7 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
         path.seed = seed;
     }
     choose_flows(&mut path, &options.flows)?;
-    let cases = Case::of_kinds(&kinds, &path, options.timeout.into());
+    let cases = Case::of_kinds(&kinds, &path, options.timeout.into()).into_diagnostic()?;
     let traces = Traces::new(&path, options)?;
     namespace::isolate().into_diagnostic()?;
     let mut open = |name: &midspan_lab::trace::CaptureName<'_>| traces.open(name);
@@ -57,7 +57,10 @@ pub fn lab(options: &LabRunOptions) -> Outcome {
         repetitions: options.repetitions,
         purpose: Purpose::Measurement,
     };
-    let measurements = runs.make(&mut tracing, &|trace| traces.add(trace))?;
+    let mut measurements = runs.make(&mut tracing, &|trace| traces.add(trace))?;
+    if kinds.contains(&CaseKind::Oracle) {
+        measurements.extend(oracle(&path, &measurements));
+    }
     let (kept, written) = traces.finish();
     let results = Results {
         flows: flow_records(&path, &measurements),

@@ -8,10 +8,9 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use midspan_lab::CaseKind;
 use midspan_records::{Records, Store};
 use midspan_report::{pivot, stdout_width};
-use midspan_sweep::{Execution, Part, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
+use midspan_sweep::{Case, Execution, Part, Plan, RUNS, Row, Shard, Status, Step, StoredRun};
 use miette::{IntoDiagnostic, miette};
 use serde_json::json;
 
@@ -22,12 +21,13 @@ use crate::lab_arguments::SimOptions;
 use crate::printing;
 use crate::progress::Bar;
 
-/// Runs a path in the simulator, without its proxies and with them.
+/// Runs a path in the simulator, in each case: without its proxies and with them, for example.
 pub fn sim(options: &SimOptions) -> Outcome {
     let plan = Plan {
         source: midspan_path::source(&options.path)?,
         overrides: overrides(&options.set)?,
         sweeps: sweeps(&options.sweep)?,
+        cases: options.against.clone(),
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,
@@ -43,8 +43,15 @@ pub fn sim(options: &SimOptions) -> Outcome {
             "a trace is of one run: leave out --sweep and --repetitions"
         ));
     }
+    let cases = plan.cases_on(&path)?;
+    if cases.contains(&Case::Oracle) {
+        return Err(miette!(
+            help = "the case overlay-static=all traces each route by itself",
+            "a trace is of one run, and the oracle runs every overlay route"
+        ));
+    }
     let mut records = Records::default();
-    traces::run(&path, options, &mut records)?;
+    traces::run(&path, &cases, options, &mut records)?;
     if options.output.json {
         printing::line(records.to_json());
     } else {
@@ -175,18 +182,10 @@ fn report_shard(shard: Shard, file: &Path, (made, stored): (usize, usize), json:
 
 /// The number of points of some rows.
 fn distinct_points<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
-    let mut points: Vec<(&[String], bool)> = rows
-        .map(|row| (row.point.as_slice(), row.proxies))
+    let mut points: Vec<(&[String], &Case)> = rows
+        .map(|row| (row.point.as_slice(), &row.case))
         .collect();
     points.sort_unstable();
     points.dedup();
     points.len()
-}
-
-const fn case_of(proxies: bool) -> CaseKind {
-    if proxies {
-        CaseKind::Midspan
-    } else {
-        CaseKind::Direct
-    }
 }

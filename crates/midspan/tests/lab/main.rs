@@ -6,5 +6,6 @@ mod common;
 mod conformance;
 mod lab;
 mod lab_command;
+mod lab_overlay;
 mod lab_shell;
 mod lab_traces;

@@ -1,13 +1,13 @@
 //! Turns the file as written into a [`Path`]: names become indices, and every rule is checked.
 
 mod cables;
+mod connections;
 mod flows;
 mod limits;
 mod links;
 mod nodes;
 mod replay;
 mod traffic;
-mod tree;
 
 pub use limits::{
     DELAY_LIMIT, DURATION_LIMIT, FLOW_LIMIT, LINK_LIMIT, NODE_LIMIT, SCHEDULE_LIMIT, SIZE_LIMIT,
@@ -28,7 +28,7 @@ pub fn resolve(source: &Source, name: &str, file: &File) -> Result<Path, Located
     let nodes = nodes::resolve(&check, file)?;
     let names = NodeNames::new(&check, &nodes)?;
     let links = links::resolve(&check, &file.link, &names)?;
-    tree::check(&check, &nodes, &file.link, &links)?;
+    connections::check(&check, &nodes, &file.link, &links)?;
     let cables = cables::resolve(&check, &file.cable, &links)?;
     let flows = flows::resolve(&check, file, &nodes, &names)?;
     Ok(Path {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
 use midspan_document::{Located, Spanned};
+use midspan_policy::overlay::NodeName;
 use midspan_policy::{Buffer, LegSettings};
 use midspan_units::ByteSize;
 
@@ -11,7 +12,7 @@ use super::Check;
 use super::limits::NODE_LIMIT;
 use crate::Given;
 use crate::file::{File, HostTable, ProxyTable};
-use crate::{HostSettings, Node, NodeIndex, NodeKind, ProxySettings};
+use crate::{ALL_ROUTES, HERE, HostSettings, Node, NodeIndex, NodeKind, OverlayRole, ProxySettings};
 
 /// Initial windows in segments.
 const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
@@ -144,7 +145,25 @@ fn proxy(check: &Check<'_>, table: &ProxyTable) -> Result<ProxySettings, Located
         server_leg: table.policy.leg(leg(check, &table.server_leg)?),
         access: table.access.as_ref().map(|given| *given.get_ref()),
         oversized_start: table.oversized_start,
+        overlay: overlay(check, table)?,
     })
+}
+
+/// The names of overlay nodes are part of requests between proxies.
+fn overlay(check: &Check<'_>, table: &ProxyTable) -> Result<Option<OverlayRole>, Located> {
+    let Some(role) = &table.overlay else {
+        return Ok(None);
+    };
+    let name = table.name.get_ref();
+    if let Err(error) = name.parse::<NodeName>() {
+        let message = format!("`{name}` is no name of an overlay node: {error}");
+        return Err(check.error(&table.name, message));
+    }
+    if [HERE, ALL_ROUTES].contains(&name.as_str()) {
+        let message = format!("`{name}` is no name of an overlay node: it is a word of overlay routes");
+        return Err(check.error(&table.name, message));
+    }
+    Ok(Some(*role.get_ref()))
 }
 
 /// The type of a leg's settings is shared with the proxy and keeps no places.

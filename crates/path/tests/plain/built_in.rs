@@ -29,9 +29,12 @@ fn every_built_in_path_is_good() {
         let path = path(name);
         assert_eq!(path.name, *name);
         assert_eq!(path.description, *description, "of {name}");
-        let proxies = match name.starts_with("two-sided") {
-            true => vec!["terminal", "hub"],
-            false => vec!["gateway"],
+        let proxies = match *name {
+            "two-sided-geo" | "two-sided-geo-clean" => vec!["terminal", "hub"],
+            "triangle" | "no-gain" | "brownout" | "outage" => vec!["ams", "sin"],
+            "mesh5" => vec!["cpt", "syd"],
+            "two-uplinks" => vec!["ship", "teleport", "port"],
+            _ => vec!["gateway"],
         };
         let proxies = proxies
             .into_iter()

@@ -196,6 +196,41 @@ fn data_goes_the_way_of_its_workload() {
     assert_eq!(path.next_hop(edge, edge), None);
 }
 
+/// Between `a` and `d`: one way over three links, and three over two links each, two of which
+/// differ only in the link from `a` to `c`.
+#[test]
+fn packets_cross_the_fewest_links_and_of_equal_ways_the_links_that_are_first_in_the_file() {
+    let mut text = String::new();
+    for name in ["a", "b", "c", "d", "e"] {
+        text += &format!("[[router]]\nname = \"{name}\"\n");
+    }
+    for (number, ends) in ["a e", "e b", "b d", "a c", "a c", "c d", "a b"]
+        .into_iter()
+        .enumerate()
+    {
+        let (first, second) = ends.split_once(' ').unwrap();
+        text +=
+            &format!("[[link]]\nname = \"{number}\"\nbetween = [\"{first}\", \"{second}\"]\n");
+    }
+    let path = Path::read(&Source::new("graph.toml", text)).unwrap();
+    let way = |from, to| -> Vec<usize> {
+        let ends = [from, to].map(|name| path.find_node(name).unwrap());
+        let hops = path.way(ends[0], ends[1]);
+        hops.iter().map(|hop| hop.link.0).collect()
+    };
+    // Links 6 and 2 are taken instead of 3 and 5, since link 2 is the earliest of these.
+    assert_eq!(way("a", "d"), [6, 2]);
+    assert_eq!(way("d", "a"), [2, 6]);
+    assert_eq!(way("a", "c"), [3]);
+    assert_eq!(way("b", "a"), [6]);
+    // Over a and over d: the earliest of the links 2, 3, 5 and 6 decides.
+    assert_eq!(way("b", "c"), [2, 5]);
+    assert_eq!(way("c", "b"), [5, 2]);
+    let text = path.to_text().unwrap();
+    let again = Path::read(&Source::new("graph.toml", text)).unwrap();
+    assert_eq!(again, path);
+}
+
 #[test]
 fn the_bottleneck_is_the_least_rate_each_way() {
     let path = path();

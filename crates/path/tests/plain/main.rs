@@ -3,6 +3,7 @@
 mod built_in;
 mod errors;
 mod format;
+mod overlay;
 mod properties;
 mod replay;
 mod written;

@@ -1,4 +1,4 @@
-//! Properties of any text and any tree.
+//! Properties of any text and any links.
 #![allow(clippy::unwrap_used)]
 
 use midspan_document::Source;
@@ -52,6 +52,41 @@ fn branches() -> impl Strategy<Value = Vec<Branch>> {
     proptest::collection::vec(any::<Branch>(), 1..40)
 }
 
+/// A tree with further links between its nodes.
+fn graph(branches: &[Branch], more: &[(Index, Index)]) -> Path {
+    let mut path = tree(branches);
+    for (first, second) in more {
+        let between = [first, second].map(|end| NodeIndex(end.index(path.nodes.len())));
+        if between[0] != between[1] {
+            path.links.push(Link {
+                name: format!("m{}", path.links.len()),
+                between,
+                up: Configuration::default(),
+                down: Configuration::default(),
+            });
+        }
+    }
+    path
+}
+
+fn more() -> impl Strategy<Value = Vec<(Index, Index)>> {
+    proptest::collection::vec(any::<(Index, Index)>(), 0..40)
+}
+
+/// The number of links from each node to `to`, by trying all links until nothing changes.
+fn distances(path: &Path, to: NodeIndex) -> Vec<usize> {
+    let mut least = vec![usize::MAX; path.nodes.len()];
+    least[to.0] = 0;
+    for _ in &path.nodes {
+        for link in &path.links {
+            let [first, second] = link.between.map(|end| end.0);
+            least[first] = least[first].min(least[second].saturating_add(1));
+            least[second] = least[second].min(least[first].saturating_add(1));
+        }
+    }
+    least
+}
+
 fn flow(from: NodeIndex, to: NodeIndex) -> Flow {
     let size = ByteSize::from_bytes(1);
     Flow {
@@ -68,9 +103,9 @@ proptest! {
 
     #[test]
     fn a_way_crosses_joined_links_and_no_node_twice(
-        branches in branches(), from: Index, to: Index,
+        branches in branches(), more in more(), from: Index, to: Index,
     ) {
-        let path = tree(&branches);
+        let path = graph(&branches, &more);
         let from = NodeIndex(from.index(path.nodes.len()));
         let to = NodeIndex(to.index(path.nodes.len()));
         let way = path.way(from, to);
@@ -90,11 +125,14 @@ proptest! {
             at = hop.node;
         }
         prop_assert_eq!(at, to);
+        prop_assert_eq!(way.len(), distances(&path, to)[from.0]);
     }
 
     #[test]
-    fn the_way_back_is_the_way_reversed(branches in branches(), from: Index, to: Index) {
-        let path = tree(&branches);
+    fn the_way_back_is_the_way_reversed(
+        branches in branches(), more in more(), from: Index, to: Index,
+    ) {
+        let path = graph(&branches, &more);
         let from = NodeIndex(from.index(path.nodes.len()));
         let to = NodeIndex(to.index(path.nodes.len()));
         let mut back: Vec<_> = path.way(to, from).iter()
@@ -114,7 +152,7 @@ proptest! {
         prop_assert_eq!(path.data_way(&flow), path.way(to, from));
     }
 
-    /// A path built in code may be no tree: nothing may loop or panic.
+    /// A path built in code may have any links: nothing may loop or panic.
     #[test]
     fn any_graph_is_walked_in_finite_time(
         branches in proptest::collection::vec(any::<Branch>(), 7),

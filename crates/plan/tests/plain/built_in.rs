@@ -23,9 +23,12 @@ fn every_built_in_path_has_a_plan() {
         let mut proxies = plan.proxies();
         proxies.sort_unstable();
         // The hub of a two-sided path is paced at 0.95 of the rate of its link.
-        let (expected, least): (&[&str], f64) = match path.name.starts_with("two-sided") {
-            true => (&["hub", "terminal"], 0.94),
-            false => (&["gateway"], 0.98),
+        let (expected, least): (&[&str], f64) = match path.name {
+            "two-sided-geo" | "two-sided-geo-clean" => (&["hub", "terminal"], 0.94),
+            "triangle" | "no-gain" | "brownout" | "outage" => (&["ams", "sin"], 0.98),
+            "mesh5" => (&["cpt", "syd"], 0.98),
+            "two-uplinks" => (&["port", "ship", "teleport"], 0.98),
+            _ => (&["gateway"], 0.98),
         };
         assert_eq!(proxies, expected, "{}", path.name);
         for data_path in &plan.data_paths {

@@ -22,6 +22,12 @@ pub struct RelayConfiguration {
     pub handshake: Handshake,
     /// Whether connections are refused by a reset instead of split.
     pub refuse: bool,
+    /// Whether the inbound leg is an overlay hop: its SYN stands for the hop's request, which is answered
+    /// after the outbound leg's SYN was answered, whatever `handshake` is.
+    pub inbound_hop: bool,
+    /// How long the outbound leg's connection takes to be there before its SYN leaves; zero for a
+    /// connection whose handshake the SYN is. It applies only to a leg with a handshake.
+    pub connect_time: TimeSpan,
 }
 
 /// Where the data of a session is stored in the proxy.

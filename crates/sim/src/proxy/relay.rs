@@ -24,6 +24,8 @@ pub struct Relay {
     arrived: VecDeque<Data>,
     /// Whether a SYN has arrived, so that the outbound leg must be opened.
     opening: Opening,
+    /// The time until the outbound leg can be opened.
+    connect_time: TimeSpan,
     /// Total number of bytes read from the inbound leg.
     read: u64,
     /// Total number of bytes written to the outbound leg. The bytes between the two totals are in
@@ -52,7 +54,8 @@ pub struct Relay {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Opening {
     NotAsked,
-    Asked,
+    /// From this time on, the outbound leg can be opened.
+    Asked(Time),
     Done,
 }
 
@@ -90,6 +93,10 @@ impl Relay {
             stream,
             arrived: VecDeque::new(),
             opening: Opening::NotAsked,
+            connect_time: match outbound.handshake {
+                true => configuration.connect_time,
+                false => TimeSpan::ZERO,
+            },
             read: 0,
             forwarded: 0,
             job: None,
@@ -149,6 +156,13 @@ impl Relay {
     #[must_use]
     pub fn poll_timeout(&self, outbound: &Sender) -> Option<Time> {
         let service = self.job.as_ref().map(|(end, _)| *end);
+        let before_service = self.local_ack() == Some(LocalAck::BeforeService);
+        if let Opening::Asked(from) = self.opening
+            && (service.is_none() || !before_service)
+        {
+            // Nothing is forwarded before.
+            return service.into_iter().chain([from]).min();
+        }
         let paced = self
             .pacing
             .as_ref()
@@ -160,7 +174,7 @@ impl Relay {
         let issue = paced.or(spread).and_then(InputPacing::poll_timeout);
         match (service, issue) {
             // With service and pacing, nothing is issued while a segment is in service.
-            (Some(end), Some(_)) if self.local_ack() == Some(LocalAck::BeforeService) => Some(end),
+            (Some(end), Some(_)) if before_service => Some(end),
             _ => service.into_iter().chain(issue).min(),
         }
     }
@@ -226,14 +240,15 @@ impl Relay {
     }
 
     fn accept(&mut self, now: Time, segment: &Data, inbound: &mut Receiver) {
-        let end_to_end = self.configuration.handshake == Handshake::EndToEnd;
+        let end_to_end = self.configuration.handshake == Handshake::EndToEnd
+            || self.configuration.inbound_hop;
         if end_to_end && segment.kind == DataKind::Synchronise && !self.established {
             self.held = Some(*segment);
         } else {
             inbound.handle_segment(now, segment);
         }
         if self.opening == Opening::NotAsked {
-            self.opening = Opening::Asked;
+            self.opening = Opening::Asked(now + self.connect_time);
         }
         debug_assert!(segment.kind != DataKind::Synchronise || segment.length == 0);
     }
@@ -258,7 +273,10 @@ impl Relay {
 
     /// The next job that forwards data.
     fn next_forward(&mut self, now: Time, inbound: &Receiver, outbound: &Sender) -> Option<Job> {
-        if self.opening == Opening::Asked {
+        if let Opening::Asked(from) = self.opening {
+            if now < from {
+                return None;
+            }
             self.opening = Opening::Done;
             return Some(Job::Open);
         }

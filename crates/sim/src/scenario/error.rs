@@ -1,6 +1,7 @@
 //! Errors in a scenario, with their place.
 
 use midspan_link::LinkError;
+use midspan_path::OverlayRouteError;
 
 /// Why a scenario cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -101,4 +102,7 @@ pub enum ScenarioError {
         /// The names of the ones it has.
         known: &'static str,
     },
+    /// The path file does not have the overlay route.
+    #[error(transparent)]
+    Route(#[from] OverlayRouteError),
 }

@@ -1,20 +1,24 @@
 //! Makes scenarios from a path file.
 
 mod acknowledge;
+mod chosen;
+mod hops;
 mod linux;
 
 use midspan_path::{
-    Flow as PathFlow, Node, NodeKind, Order, Path, Traffic as PathTraffic, Workload,
+    Flow as PathFlow, Node, NodeIndex, NodeKind, Order, OverlayRoute, Path, Traffic as PathTraffic,
+    Workload,
 };
 use midspan_policy::SessionSettings;
 use midspan_policy::oversized_segments::{SegmentSizes, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
-    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source,
+    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source, Split,
     Traffic,
 };
 use crate::random::Distribution;
+pub use hops::HopStart;
 use linux::{host_receiver, host_sender, leave_out_sack, split};
 
 /// A flow of fixed size is given up after this time.
@@ -41,6 +45,9 @@ pub struct PathFlowParts {
     pub data: Vec<FlowId>,
     /// The flows that carry its requests, if it has any.
     pub requests: Vec<FlowId>,
+    /// The overlay route of these parts, if overlay nodes choose among several: then the flow has parts for
+    /// each route, and those of one are used ([`FlowResults::unused`](crate::FlowResults::unused)).
+    pub route: Option<OverlayRoute>,
 }
 
 impl Scenario {
@@ -56,16 +63,67 @@ impl Scenario {
     /// # Errors
     /// A congestion control is unknown, or a flow runs a command.
     pub fn from_path(path: &Path, proxies: bool) -> Result<Vec<PathScenario>, ScenarioError> {
-        let flows: Vec<usize> = (0..path.flows.len()).collect();
-        let groups: Vec<&[usize]> = match path.order {
-            Order::InTurn => flows.chunks(1).collect(),
-            Order::Together => flows.chunks(flows.len().max(1)).collect(),
+        let carriers = match proxies {
+            true => Carriers::Proxies,
+            false => Carriers::None,
         };
-        groups
-            .into_iter()
-            .map(|group| Builder::new(path, proxies).build(group))
+        Self::carried(path, carriers)
+    }
+
+    /// The scenarios of a path file, as [`Scenario::from_path`] makes them, with every flow on one overlay
+    /// route: it is split at its ingress and at the nodes of the route, which may be beside the path of
+    /// its packets. Between two nodes, packets cross the fewest links.
+    ///
+    /// The ingress accepts a connection at once. A hop's request passes node by node, and its answer comes
+    /// back after the exit is connected to the server. `start` is how the hops' connections begin. The
+    /// bytes of request and answer are left out.
+    ///
+    /// # Errors
+    /// Those of [`Scenario::from_path`]; or the path does not have this route for one of its flows.
+    pub fn over_route(
+        path: &Path,
+        route: &OverlayRoute,
+        start: HopStart,
+    ) -> Result<Vec<PathScenario>, ScenarioError> {
+        Self::carried(path, Carriers::Overlay(route, start))
+    }
+
+    /// As [`Scenario::over_route`], but the ingress chooses the route of each flow when it begins, by the
+    /// policy of the real proxy ([`ChosenRoutes`](midspan_policy::overlay::ChosenRoutes)). The nodes have
+    /// exchanged their measurements before; they know only the round trips between them, unless the
+    /// scenario begins with the knowledge of another one ([`Scenario::begin_with`]).
+    ///
+    /// Exchanges between nodes take no capacity, see no queue, and are lost only while nothing passes a link.
+    /// A hop over such a link fails after the time limit of the real proxy, and the next route is taken.
+    ///
+    /// # Errors
+    /// Those of [`Scenario::from_path`]; or a flow has no ingress, or too many routes.
+    pub fn over_chosen_routes(
+        path: &Path,
+        start: HopStart,
+    ) -> Result<Vec<PathScenario>, ScenarioError> {
+        groups(path)
+            .iter()
+            .map(|group| chosen::build(path, group, start))
             .collect()
     }
+
+    fn carried(path: &Path, carriers: Carriers<'_>) -> Result<Vec<PathScenario>, ScenarioError> {
+        groups(path)
+            .iter()
+            .map(|group| Builder::new(path, carriers).build(group))
+            .collect()
+    }
+}
+
+/// The flows that are in one scenario, by their indices in the path.
+fn groups(path: &Path) -> Vec<Vec<usize>> {
+    let flows: Vec<usize> = (0..path.flows.len()).collect();
+    let size = match path.order {
+        Order::InTurn => 1,
+        Order::Together => flows.len().max(1),
+    };
+    flows.chunks(size).map(<[usize]>::to_vec).collect()
 }
 
 impl Scenario {
@@ -115,7 +173,33 @@ impl Flow {
             _ => Source::Bulk,
         };
         let upload = flow.workload.is_upload();
-        one_direction(path, proxies, flow, &flow.name, upload, source)
+        let stops = match proxies {
+            true => path.proxies_of(flow),
+            false => Vec::new(),
+        };
+        one_direction(path, stops, flow, &flow.name, upload, source)
+    }
+}
+
+/// What carries the flows of a path.
+#[derive(Debug, Clone, Copy)]
+enum Carriers<'a> {
+    /// Routers.
+    None,
+    /// The proxies on the path of each flow.
+    Proxies,
+    /// The overlay nodes of a route.
+    Overlay(&'a OverlayRoute, HopStart),
+}
+
+impl Carriers<'_> {
+    /// Where a flow is split, from the client's side on.
+    fn stops(self, path: &Path, flow: &PathFlow) -> Result<Vec<NodeIndex>, ScenarioError> {
+        match self {
+            Self::None => Ok(Vec::new()),
+            Self::Proxies => Ok(path.proxies_of(flow)),
+            Self::Overlay(route, _) => Ok(path.overlay_stops(flow, route)?),
+        }
     }
 }
 
@@ -128,16 +212,16 @@ fn command(flow: &PathFlow) -> ScenarioError {
 
 struct Builder<'a> {
     path: &'a Path,
-    proxies: bool,
+    carriers: Carriers<'a>,
     scenario: Scenario,
 }
 
 impl<'a> Builder<'a> {
-    fn new(path: &'a Path, proxies: bool) -> Self {
+    fn new(path: &'a Path, carriers: Carriers<'a>) -> Self {
         Self {
             path,
-            proxies,
-            scenario: Scenario::network(path, proxies),
+            carriers,
+            scenario: Scenario::network(path, !matches!(carriers, Carriers::None)),
         }
     }
 
@@ -161,7 +245,7 @@ impl<'a> Builder<'a> {
             let splits = self.scenario.flows[flow.0].splits.len();
             for split in 0..splits {
                 let node = self.scenario.flows[flow.0].splits[split].node;
-                let node = path.node(midspan_path::NodeIndex(node.0));
+                let node = path.node(NodeIndex(node.0));
                 if let NodeKind::Proxy(settings) = &node.kind {
                     let settings = SessionSettings {
                         policy: settings.policy,
@@ -194,6 +278,7 @@ impl<'a> Builder<'a> {
             flow: index,
             data: Vec::new(),
             requests: Vec::new(),
+            route: None,
         };
         let end = match flow.workload {
             Workload::BulkDownload { duration } | Workload::BulkUpload { duration } => duration,
@@ -261,13 +346,19 @@ impl<'a> Builder<'a> {
         upload: bool,
         source: Source,
     ) -> Result<Flow, ScenarioError> {
-        one_direction(self.path, self.proxies, flow, name, upload, source)
+        let stops = self.carriers.stops(self.path, flow)?;
+        let mut made = one_direction(self.path, stops, flow, name, upload, source)?;
+        if let Carriers::Overlay(_, start) = self.carriers {
+            hops::set(&self.scenario, &mut made.splits, start);
+        }
+        Ok(made)
     }
 }
 
+/// One direction of a flow that is split at `stops`, which are listed from the client's side on.
 fn one_direction(
     path: &Path,
-    proxies: bool,
+    stops: Vec<NodeIndex>,
     flow: &PathFlow,
     name: &str,
     upload: bool,
@@ -278,15 +369,10 @@ fn one_direction(
     } else {
         (flow.to, flow.from)
     };
-    let mut splits = Vec::new();
-    if proxies {
-        for node in path.proxies_of(flow) {
-            splits.push(split(path, node, upload)?);
-        }
-        // The splits are listed from the client's side on.
-        if !upload {
-            splits.reverse();
-        }
+    let splits = stops.into_iter().map(|node| split(path, node, upload));
+    let mut splits: Vec<Split> = splits.collect::<Result<_, _>>()?;
+    if !upload {
+        splits.reverse();
     }
     let mut sender = host_sender(path, from)?;
     let legs = splits.iter_mut().map(|split| &mut split.outbound);

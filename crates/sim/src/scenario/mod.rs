@@ -3,12 +3,14 @@
 mod error;
 mod flow;
 mod from_path;
+mod overlay;
 mod route;
 mod source;
 
 pub use error::ScenarioError;
 pub use flow::{Client, Flow, Split};
-pub use from_path::{PathFlowParts, PathScenario};
+pub use from_path::{HopStart, PathFlowParts, PathScenario};
+pub use overlay::OverlayKnowledge;
 pub use source::{Dialogue, Pattern, Source, Traffic};
 
 use midspan_link::{Configuration, Direction, PolledConfiguration};
@@ -16,6 +18,7 @@ use midspan_policy::oversized_segments::OversizedStart;
 use midspan_policy::{AccessLink, SessionSettings};
 use midspan_units::TimeSpan;
 
+pub(crate) use overlay::{Alternative, ChoosingNode, ChosenSession, ChosenSessions};
 pub(crate) use route::{Routes, base_round_trip, feeders, route_of, routes};
 
 /// A node, by its index in the scenario.
@@ -75,6 +78,7 @@ pub struct Scenario {
     pub(crate) cables: Vec<Cable>,
     pub(crate) policies: Vec<(FlowId, usize, SessionSettings)>,
     pub(crate) access: Vec<(FlowId, usize, AccessLink, OversizedStart)>,
+    pub(crate) overlay: Option<ChosenSessions>,
 }
 
 /// A cable network: an upstream channel that several links share.
@@ -108,6 +112,7 @@ impl Scenario {
             cables: Vec::new(),
             policies: Vec::new(),
             access: Vec::new(),
+            overlay: None,
             reassembly_timeout: TimeSpan::from_seconds(30),
         }
     }

@@ -1,9 +1,9 @@
 //! Routes through the links.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use midspan_link::Direction;
+use midspan_path::{NodeIndex, first_hops};
 use midspan_units::TimeSpan;
 
 use super::{Flow, LinkId, NodeId, Scenario, ScenarioError};
@@ -17,8 +17,7 @@ pub(crate) fn place_of(link: LinkId, direction: Direction) -> u32 {
 /// The route of a leg's data, and the route back.
 pub(crate) type Routes = [Arc<[u32]>; 2];
 
-/// The routes of all legs of a flow: those with the fewest links, and among these the one whose
-/// links were added first.
+/// The routes of all legs of a flow, each with the fewest links ([`first_hops`]).
 pub(crate) fn routes(scenario: &Scenario, flow: &Flow) -> Result<Vec<Routes>, ScenarioError> {
     let mut stops = vec![flow.from];
     stops.extend(flow.splits.iter().map(|split| split.node));
@@ -36,7 +35,7 @@ pub(crate) fn route_of(
     from: NodeId,
     to: NodeId,
 ) -> Result<Routes, ScenarioError> {
-    let forward = nodes_between(scenario, name, from, to)?;
+    let forward = places_between(scenario, name, from, to)?;
     let back = forward.iter().rev().map(|place| place ^ 1).collect();
     Ok([forward.into(), back])
 }
@@ -53,28 +52,23 @@ pub(crate) fn base_round_trip(scenario: &Scenario, from: NodeId, to: NodeId) -> 
     delays.try_fold(TimeSpan::ZERO, |sum, delay| Some(sum + delay?))
 }
 
-fn nodes_between(
+/// The places that the route passes, by the rule of the path file ([`first_hops`]).
+fn places_between(
     scenario: &Scenario,
     flow: &str,
     from: NodeId,
     to: NodeId,
 ) -> Result<Vec<u32>, ScenarioError> {
-    // Searched from the far end, so that each node gets its own next step towards it.
-    let mut towards: Vec<Option<(u32, NodeId)>> = vec![None; scenario.nodes.len()];
-    let mut reached = VecDeque::from([to]);
-    while let Some(node) = reached.pop_front() {
-        for (place, before) in into_node(scenario, node) {
-            if before != to && towards[before.0].is_none() {
-                towards[before.0] = Some((place, node));
-                reached.push_back(before);
-            }
-        }
-    }
+    let links = scenario.links.iter();
+    let ends: Vec<[NodeIndex; 2]> = links
+        .map(|link| link.between.map(|node| NodeIndex(node.0)))
+        .collect();
+    let hops = first_hops(scenario.nodes.len(), &ends, NodeIndex(to.0));
     let mut places = Vec::new();
     let mut node = from;
-    while let Some((place, next)) = towards.get(node.0).copied().flatten() {
-        places.push(place);
-        node = next;
+    while let Some(hop) = hops.get(node.0).copied().flatten() {
+        places.push(place_of(LinkId(hop.link.0), hop.direction));
+        node = NodeId(hop.node.0);
     }
     if node != to || from == to {
         let name = |node| scenario.node_name(node).unwrap_or("?").to_owned();
@@ -91,21 +85,6 @@ fn nodes_between(
         });
     }
     Ok(places)
-}
-
-/// The link directions that lead into a node, each with the node that it comes from.
-fn into_node(scenario: &Scenario, node: NodeId) -> impl Iterator<Item = (u32, NodeId)> {
-    let links = scenario.links.iter().enumerate();
-    links.filter_map(move |(index, link)| {
-        let [first, second] = link.between;
-        if second == node {
-            Some((place_of(LinkId(index), Direction::Up), first))
-        } else if first == node {
-            Some((place_of(LinkId(index), Direction::Down), second))
-        } else {
-            None
-        }
-    })
 }
 
 /// For each direction of a link, the only direction that hands it packets; `None` if several do, or

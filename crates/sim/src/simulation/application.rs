@@ -26,6 +26,8 @@ pub(super) struct FlowState {
     pub(super) finished: Option<Time>,
     pub(super) gave_up: Option<GaveUp>,
     pub(super) refused: Option<Time>,
+    /// It never begins: its session has another overlay route.
+    pub(super) unused: bool,
 }
 
 #[derive(Debug)]
@@ -84,6 +86,7 @@ impl FlowState {
             finished: None,
             gave_up: None,
             refused: None,
+            unused: false,
         }
     }
 
@@ -99,7 +102,8 @@ impl FlowState {
 
     /// Whether nothing more will be delivered.
     pub(super) const fn has_ended(&self) -> bool {
-        self.finished.is_some() || self.gave_up.is_some() || self.refused.is_some()
+        let has_failed = self.gave_up.is_some() || self.refused.is_some();
+        self.finished.is_some() || has_failed || self.unused
     }
 
     pub(super) const fn legs(&self) -> Range<usize> {

@@ -11,6 +11,7 @@
 //! | `background` | traffic without TCP |
 //! | `policies` | carries out the decisions of policies before the first byte, on the scenario |
 //! | `control` | carries out what policies decide while data flows |
+//! | `overlay` | the choice of overlay routes, and what their nodes measure |
 //! | `signals` | timestamps, marks and echoes that accompany data and ACKs; regenerated ACKs |
 //! | `outcome` | the results |
 
@@ -21,6 +22,7 @@ mod check;
 mod control;
 mod leg;
 mod outcome;
+mod overlay;
 mod places;
 mod policies;
 mod signals;
@@ -41,6 +43,7 @@ use application::{DialogueState, FlowState};
 use background::TrafficSource;
 use control::Control;
 use leg::Leg;
+use overlay::OverlayState;
 use places::{Place, Places};
 pub use policies::Policies;
 use policies::Session;
@@ -67,6 +70,8 @@ pub struct Simulation<O = NoObserver> {
     traffic: Vec<TrafficSource>,
     /// The policies; `None` if there are none.
     control: Option<Box<Control>>,
+    /// The choice of overlay routes; `None` if no session has one.
+    overlay: Option<Box<OverlayState>>,
     /// The signals of each leg; empty if no flow uses any.
     signals: Vec<LegSignals>,
     /// Fragments at their hosts; `None` if no link fragments packets.
@@ -159,12 +164,17 @@ impl<O: Observer> Simulation<O> {
             parts.senders.len(),
             parts.senders.len(),
             parts.relays.len(),
+            1,
             parts.flows.len(),
             parts.traffic.len(),
             parts.relays.len(),
             1,
         ])?;
         let mut schedule = Schedule::new(places.count(), places.links());
+        let overlay = OverlayState::of(scenario, &mut parts.flows)?.map(Box::new);
+        if overlay.is_some() {
+            schedule.wake(places.overlay(), Time::ZERO);
+        }
         for (index, flow) in (0..).zip(&parts.flows) {
             if let Some(at) = flow.next_write {
                 schedule.wake(places.flow(index), at);
@@ -194,6 +204,7 @@ impl<O: Observer> Simulation<O> {
             dialogues: parts.dialogues,
             traffic: parts.traffic,
             control: None,
+            overlay,
             signals,
             reassembly,
             end: Time::ZERO + scenario.duration,
@@ -290,6 +301,10 @@ impl<O: Observer> Simulation<O> {
             Place::Relay(relay) => {
                 self.schedule.done(event);
                 self.run_relay(relay);
+            }
+            Place::Overlay => {
+                self.schedule.done(event);
+                self.handle_overlay();
             }
             Place::Flow(flow) => {
                 self.schedule.done(event);

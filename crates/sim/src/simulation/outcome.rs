@@ -24,6 +24,7 @@ impl<O: Observer> Simulation<O> {
                 finished: flow.finished,
                 gave_up: flow.gave_up,
                 refused: flow.refused,
+                unused: flow.unused,
                 legs,
             }
         });

@@ -3,10 +3,10 @@
 
 use crate::scenario::ScenarioError;
 
-const KINDS: usize = 8;
+const KINDS: usize = 9;
 
-/// The numbers of the places: directions of links, then receivers, senders, relays, flows, sources
-/// of traffic, policies of relays, reassembly.
+/// The numbers of the places: directions of links, then receivers, senders, relays, the choice of overlay
+/// routes, flows, sources of traffic, policies of relays, reassembly.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Places {
     /// The end of the numbers of each kind.
@@ -20,6 +20,7 @@ pub(super) enum Place {
     Receiver(u32),
     Sender(u32),
     Relay(u32),
+    Overlay,
     Flow(u32),
     Traffic(u32),
     Control(u32),
@@ -58,20 +59,24 @@ impl Places {
         self.ends[2] + relay
     }
 
+    pub(super) const fn overlay(&self) -> u32 {
+        self.ends[3]
+    }
+
     pub(super) const fn flow(&self, flow: u32) -> u32 {
-        self.ends[3] + flow
+        self.ends[4] + flow
     }
 
     pub(super) const fn traffic(&self, source: u32) -> u32 {
-        self.ends[4] + source
+        self.ends[5] + source
     }
 
     pub(super) const fn control(&self, relay: u32) -> u32 {
-        self.ends[5] + relay
+        self.ends[6] + relay
     }
 
     pub(super) const fn reassembly(&self) -> u32 {
-        self.ends[6]
+        self.ends[7]
     }
 
     #[inline]
@@ -81,6 +86,7 @@ impl Places {
             receivers,
             senders,
             relays,
+            overlay,
             flows,
             traffic,
             controls,
@@ -94,8 +100,10 @@ impl Places {
             Place::Sender(place - receivers)
         } else if place < relays {
             Place::Relay(place - senders)
+        } else if place < overlay {
+            Place::Overlay
         } else if place < flows {
-            Place::Flow(place - relays)
+            Place::Flow(place - overlay)
         } else if place < traffic {
             Place::Traffic(place - flows)
         } else if place < controls {
@@ -112,19 +120,20 @@ mod tests {
 
     #[test]
     fn every_number_stands_for_one_thing() {
-        let places = Places::new([4, 3, 3, 2, 1, 2, 2, 1]).unwrap();
+        let places = Places::new([4, 3, 3, 2, 1, 1, 2, 2, 1]).unwrap();
         let all: Vec<Place> = (0..places.count())
             .map(|place| places.what(place))
             .collect();
-        assert_eq!(all.len(), 18);
+        assert_eq!(all.len(), 19);
         assert_eq!(all[3], Place::Link(3));
         assert_eq!(all[places.receiver(2) as usize], Place::Receiver(2));
         assert_eq!(all[places.sender(0) as usize], Place::Sender(0));
         assert_eq!(all[places.relay(1) as usize], Place::Relay(1));
+        assert_eq!(all[places.overlay() as usize], Place::Overlay);
         assert_eq!(all[places.flow(0) as usize], Place::Flow(0));
         assert_eq!(all[places.traffic(1) as usize], Place::Traffic(1));
         assert_eq!(all[places.control(1) as usize], Place::Control(1));
         assert_eq!(all[places.reassembly() as usize], Place::Reassembly);
-        assert!(Places::new([usize::MAX, 1, 0, 0, 0, 0, 0, 0]).is_err());
+        assert!(Places::new([usize::MAX, 1, 0, 0, 0, 0, 0, 0, 0]).is_err());
     }
 }

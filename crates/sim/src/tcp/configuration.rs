@@ -77,6 +77,10 @@ pub struct SenderConfiguration {
     pub pacing_rate: Option<BitRate>,
     /// Whether a SYN opens the connection; otherwise data is sent at once.
     pub handshake: bool,
+    /// Set if the SYN stands for the request of an overlay hop: the round trip of the connection that the
+    /// request uses. The answer comes later than after one round trip, and a lost request leaves cwnd as
+    /// it is.
+    pub hop_round_trip: Option<TimeSpan>,
     /// Whether two segments may follow the first two duplicate ACKs (RFC 3042).
     pub limited_transmit: bool,
     /// Whether a partly filled segment waits while data is unacknowledged (RFC 9293 §3.7.4).
@@ -120,6 +124,7 @@ impl Default for SenderConfiguration {
             window_scale: None,
             pacing_rate: None,
             handshake: true,
+            hop_round_trip: None,
             limited_transmit: true,
             nagle: true,
             threshold_from_cwnd: false,

@@ -11,6 +11,7 @@ mod known;
 mod learned_starts;
 mod link_effects;
 mod many_subscribers;
+mod overlay;
 mod oversized;
 mod paths;
 mod policies;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // A test that cannot be set up fails.
 
+use midspan_document::Source as Text;
 use midspan_path::{Path, built_in};
 use midspan_sim::{
     Flow, LinkId, PathScenario, Scenario, ScenarioError, Simulation, Source, StopReason,
@@ -91,4 +92,48 @@ fn another_name_of_a_link_gives_other_losses() {
     };
     assert_eq!(delivered(None), delivered(None));
     assert_ne!(delivered(None), delivered(Some("another")));
+}
+
+/// Three paths lead from `a` to `d`: over `b` and over `c` with two links each, and a longer one. As in
+/// the path file, the earliest link decides.
+#[test]
+fn a_flow_crosses_the_fewest_links_and_its_acknowledgements_the_same() {
+    let mut text = String::new();
+    for name in ["client", "server"] {
+        text += &format!("[[host]]\nname = \"{name}\"\n");
+    }
+    for name in ["a", "b", "c", "d", "e"] {
+        text += &format!("[[router]]\nname = \"{name}\"\n");
+    }
+    let links = [
+        ["client", "a"],
+        ["a", "e"],
+        ["e", "c"],
+        ["b", "d"],
+        ["a", "c"],
+        ["c", "d"],
+        ["a", "b"],
+        ["d", "server"],
+    ];
+    for (number, [first, second]) in links.iter().enumerate() {
+        text += &format!(
+            "[[link]]\nname = \"{number}\"\nbetween = [\"{first}\", \"{second}\"]\n\
+             rate = \"10 Mbit/s\"\ndelay = \"5 ms\"\n"
+        );
+    }
+    text += "[[flow]]\nname = \"file\"\nfrom = \"client\"\nto = \"server\"\n\
+             workload = \"download\"\nsize = \"100 KB\"\n";
+    let path = Path::read(&Text::new("graph.toml", text)).unwrap();
+    let made = Scenario::from_path(&path, false).unwrap().remove(0);
+    let results = Simulation::new(&made.scenario).unwrap().run();
+    assert_eq!(results.stop, StopReason::Finished);
+    let crossed: Vec<usize> = (results.links.iter().enumerate())
+        .filter(|(_, link)| link.down.delivered.packets > 0 && link.up.delivered.packets > 0)
+        .map(|(number, _)| number)
+        .collect();
+    assert_eq!(crossed, [0, 3, 6, 7]);
+    let used: usize = (results.links.iter())
+        .filter(|link| link.down.delivered.packets + link.up.delivered.packets > 0)
+        .count();
+    assert_eq!(used, 4);
 }

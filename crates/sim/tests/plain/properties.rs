@@ -144,6 +144,8 @@ fn relay() -> impl Strategy<Value = RelayConfiguration> {
             buffers,
             notsent_lowat,
             refuse: false,
+            inbound_hop: false,
+            connect_time: TimeSpan::ZERO,
             service: service.map(|(microseconds, [random, first])| {
                 let time = TimeSpan::from_nanoseconds(microseconds * 1000);
                 Service {

@@ -55,6 +55,7 @@ fn plan(source: Source) -> Plan {
         source,
         overrides: Vec::new(),
         sweeps: Vec::new(),
+        cases: Vec::new(),
         flows: Vec::new(),
         repetitions: 1,
         seed: None,

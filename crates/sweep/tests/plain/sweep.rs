@@ -7,7 +7,9 @@ use std::ops::ControlFlow;
 use midspan_document::{Override, Source, Sweep};
 use midspan_records::Store;
 use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
-use midspan_sweep::{Counts, Error, Execution, Part, Plan, RUNS, Row, Status, Step, StoredRun};
+use midspan_sweep::{
+    Case, Counts, Error, Execution, Part, Plan, RUNS, Row, Status, Step, StoredRun,
+};
 
 const PATH: &str = r#"
 [[host]]
@@ -53,6 +55,7 @@ fn plan(overrides: &[&str], sweeps: &[&str]) -> Plan {
             .iter()
             .map(|text| Sweep::parse("--sweep", text).unwrap())
             .collect(),
+        cases: Vec::new(),
         flows: Vec::new(),
         repetitions: 3,
         seed: Some(5),
@@ -146,7 +149,7 @@ fn five_answers_take_six_round_trips_and_the_transmissions() {
     let rows = run(&plan).unwrap();
     let talk = rows
         .iter()
-        .find(|row| row.flow == "talk" && !row.proxies)
+        .find(|row| row.flow == "talk" && row.case == Case::Direct)
         .unwrap();
     assert!((0.6..0.62).contains(&talk.values[0]), "{talk:?}");
 }
@@ -157,7 +160,7 @@ fn a_table_that_the_file_leaves_out_is_made() {
     let rows = run(&plan(&[limit, "link.wireless.loss=0 %"], &[])).unwrap();
     let slow = rows
         .iter()
-        .find(|row| row.proxies && row.quantity == &GOODPUT)
+        .find(|row| row.case == Case::Midspan && row.quantity == &GOODPUT)
         .unwrap();
     assert!(slow.values[0] < 1e6, "{slow:?}");
     run(&plan(&["link.wireless.up.rate=5 Mbit/s", "seed=9"], &[])).unwrap();
@@ -222,7 +225,7 @@ fn a_point_that_fails_does_not_end_the_others() {
     let rows = run(&plan).unwrap();
     let statuses: Vec<(&str, Status)> = rows
         .iter()
-        .filter(|row| row.quantity == &COMPLETION_TIME && !row.proxies)
+        .filter(|row| row.quantity == &COMPLETION_TIME && row.case == Case::Direct)
         .map(|row| (row.point[0].as_str(), row.status()))
         .collect();
     let expected = [
@@ -283,20 +286,20 @@ fn the_congestion_control_of_the_path_runs() {
         plan.flows = vec!["0.1 MB".into()];
         run(&plan).unwrap()
     };
-    let values = |rows: &[midspan_sweep::Row], proxies: bool| -> Vec<Vec<f64>> {
-        let rows = rows.iter().filter(|row| row.proxies == proxies);
+    let values = |rows: &[midspan_sweep::Row], case: Case| -> Vec<Vec<f64>> {
+        let rows = rows.iter().filter(|row| row.case == case);
         rows.map(|row| row.values.clone()).collect()
     };
     let leg = "proxy.gateway.client_leg";
     let (bbr, cubic) = (with("bbr", leg), with("cubic", leg));
-    assert_ne!(values(&bbr, true), values(&cubic, true));
+    assert_ne!(values(&bbr, Case::Midspan), values(&cubic, Case::Midspan));
     // Without its proxies, the path has no BBR.
-    assert_eq!(values(&bbr, false), values(&cubic, false));
+    assert_eq!(values(&bbr, Case::Direct), values(&cubic, Case::Direct));
     // The flow is a download: neither the leg to the server nor the client sends its data.
     for silent in ["proxy.gateway.server_leg", "host.client"] {
         assert_eq!(
-            values(&with("bbr", silent), true),
-            values(&with("cubic", silent), true)
+            values(&with("bbr", silent), Case::Midspan),
+            values(&with("cubic", silent), Case::Midspan)
         );
     }
     // A congestion control that the simulator lacks is a reason.
@@ -451,4 +454,122 @@ fn a_store_that_cannot_be_written_ends_the_sweep_with_the_reason() {
     assert!(matches!(error, Error::Store(_)), "{error}");
     assert!(error.to_string().contains("runs"), "{error}");
     assert_eq!(made, 0);
+}
+
+/// Three sites; the third one is better if the direct link is long.
+fn triangle(delay: &str) -> Plan {
+    let mut plan = Plan {
+        source: midspan_path::source("triangle").unwrap(),
+        cases: vec![
+            Case::Direct,
+            Case::EachOverlayStatic,
+            Case::Oracle,
+            Case::Direct,
+        ],
+        flows: vec!["100 KB".to_owned()],
+        ..plan(&[], &[])
+    };
+    let changes = [
+        format!("link.direct.delay={delay}"),
+        "link.direct.loss=0 %".to_owned(),
+        "link.second.loss=0 %".to_owned(),
+    ];
+    plan.overrides = changes
+        .map(|text| Override::parse("--set", &text).unwrap())
+        .to_vec();
+    plan
+}
+
+#[test]
+fn the_oracle_has_the_best_overlay_route_of_each_run() {
+    for (delay, best) in [("300 ms", "fra/sin"), ("10 ms", "here")] {
+        let plan = triangle(delay);
+        let mut store = Store::in_memory(RUNS);
+        let mut rows: Vec<Row> = Vec::new();
+        let mut routes: Vec<Option<String>> = Vec::new();
+        let execution = Execution {
+            threads: 2,
+            part: Part::All,
+            commit: String::new(),
+        };
+        plan.run(&execution, &mut store, |step| {
+            if let Step::Point { rows: new, runs } = step {
+                rows.extend(new.iter().filter(|row| row.quantity == &COMPLETION_TIME).cloned());
+                let oracle = runs.iter().filter(|run| run.case == Case::Oracle);
+                routes.extend(oracle.map(|run| run.route.clone()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        let cases: Vec<String> = rows.iter().map(|row| row.case.to_string()).collect();
+        assert_eq!(
+            cases,
+            [
+                "direct",
+                "overlay-static=here",
+                "overlay-static=sin",
+                "overlay-static=fra/sin",
+                "oracle"
+            ]
+        );
+        let (oracle, others) = rows.split_last().unwrap();
+        let of_best = (others.iter()).find(|row| row.case.to_string().ends_with(best));
+        assert_eq!(oracle.values, of_best.unwrap().values, "{delay}");
+        assert_eq!(routes, vec![Some(best.to_owned()); 3], "{delay}");
+        for other in &others[1..] {
+            let pairs = oracle.values.iter().zip(&other.values);
+            assert!(pairs.into_iter().all(|(least, value)| least <= value));
+        }
+        // What is stored has the route, too.
+        let mut again = Vec::new();
+        plan.run(&execution, &mut store, |step| {
+            if let Step::Point { runs, .. } = step {
+                again.extend(runs.iter().filter_map(|run| run.route.clone()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(again.len(), 3);
+    }
+}
+
+#[test]
+fn a_case_that_the_path_does_not_have_is_an_error_before_the_first_run() {
+    let mut wrong = triangle("10 ms");
+    for (case, reason) in [
+        ("overlay-static=sni", "no node is called \"sni\""),
+        ("overlay-static=fra", "\"fra\" is no exit"),
+    ] {
+        wrong.cases = vec![case.parse().unwrap()];
+        let error = run(&wrong).unwrap_err().to_string();
+        assert!(error.contains(reason), "{error}");
+    }
+    let mut without = plan(&[], &[]);
+    without.cases = vec![Case::Oracle];
+    let error = run(&without).unwrap_err().to_string();
+    assert!(error.contains("no overlay node"), "{error}");
+}
+
+#[test]
+fn overlay_nodes_choose_the_route_and_the_run_names_it() {
+    for (delay, best) in [("300 ms", "fra/sin"), ("10 ms", "sin")] {
+        let mut plan = triangle(delay);
+        plan.cases = vec![Case::Overlay];
+        let mut store = Store::in_memory(RUNS);
+        let execution = Execution {
+            threads: 2,
+            part: Part::All,
+            commit: String::new(),
+        };
+        let mut routes = Vec::new();
+        plan.run(&execution, &mut store, |step| {
+            if let Step::Point { runs, .. } = step {
+                assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
+                routes.extend(runs.iter().map(|run| run.route.clone()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        assert_eq!(routes, vec![Some(best.to_owned()); 3], "{delay}");
+    }
 }

@@ -29,7 +29,7 @@ pub fn run(options: &ShellOptions) -> Outcome {
         return Err(miette!("{missing}"));
     }
     let host = host(&path, options.host.as_deref())?;
-    let cases = Case::of_kinds(&[options.against], &path, NO_LIMIT);
+    let cases = Case::of_kinds(&[options.against], &path, NO_LIMIT).into_diagnostic()?;
     let case = cases.first().ok_or_else(|| miette!("there is no case"))?;
     let inside = inside(&path, host, &options.command);
     // The lab enters its own namespaces, which must happen before any thread starts.

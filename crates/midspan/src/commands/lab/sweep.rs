@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use midspan_document::Sweep;
 use midspan_lab::{
     Case, CaseKind, Measurement, Progress, Purpose, RUNS, StoredRun, comparison_records,
-    flow_records,
+    flow_records, oracle,
 };
 use midspan_linux::namespace;
 use midspan_path::Path;
@@ -78,13 +78,16 @@ pub fn sweep(options: &LabRunOptions, kinds: &[CaseKind]) -> Outcome {
     let (failures, is_complete) = make(&runs, &mut store)?;
     let (mut flows, mut comparisons, mut measured) = (Vec::new(), Vec::new(), Vec::new());
     for point in &points {
-        let measurements: Vec<Measurement> = runs
+        let mut measurements: Vec<Measurement> = runs
             .iter()
             .filter(|run| std::ptr::eq(run.point, point))
             .filter_map(|run| run.made(&store))
             .flatten()
             .cloned()
             .collect();
+        if kinds.contains(&CaseKind::Oracle) {
+            measurements.extend(oracle(&point.path, &measurements));
+        }
         let named = |record: Record| Record {
             case: format!("{}{}", record.case, point.suffix),
             ..record
@@ -130,6 +133,8 @@ fn points(options: &LabRunOptions, kinds: &[CaseKind]) -> miette::Result<Vec<Poi
         source: midspan_path::source(options.path.as_deref().unwrap_or_default())?,
         overrides: overrides(&options.set)?,
         sweeps: sweeps(&options.sweep)?,
+        // The lab has its own cases.
+        cases: Vec::new(),
         flows: options.flows.clone(),
         repetitions: options.repetitions,
         seed: options.seed,
@@ -138,7 +143,7 @@ fn points(options: &LabRunOptions, kinds: &[CaseKind]) -> miette::Result<Vec<Poi
         midspan_lab::check(&path).into_diagnostic()?;
         Ok(Point {
             suffix: suffix(&plan.sweeps, &values),
-            cases: Case::of_kinds(kinds, &path, options.timeout.into()),
+            cases: Case::of_kinds(kinds, &path, options.timeout.into()).into_diagnostic()?,
             path,
         })
     };

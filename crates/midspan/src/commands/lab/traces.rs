@@ -11,7 +11,7 @@ use midspan_sim::trace::{CwndLine, Field, Kind, QueueLine, RateLine, RttLine};
 use midspan_units::Time;
 use miette::{Context, IntoDiagnostic, miette};
 
-use crate::files::Replacement;
+use crate::files::{Replacement, of_case};
 use crate::lab_arguments::LabRunOptions;
 
 /// Writes the traces of each run. The files of a run appear under their names when the run has ended.
@@ -187,6 +187,7 @@ fn prefix(run: &RunName) -> String {
         0 => String::new(),
         group => format!("-{}", group + 1),
     };
+    let case = of_case(case);
     format!("{case}{group}-repetition-{}-seed-{seed}", repetition + 1)
 }
 
@@ -273,5 +274,10 @@ mod tests {
         run.repetition = 2;
         run.seed = 9;
         assert_eq!(prefix(&run), "midspan-2-repetition-3-seed-9");
+        run.case = "overlay-static=fra/sin";
+        assert_eq!(
+            prefix(&run),
+            "overlay-static-fra-sin-2-repetition-3-seed-9"
+        );
     }
 }

@@ -11,10 +11,10 @@ use midspan_report::{
     Axis, BarPlot, Categories, Content, Download, Fact, HeatPlot, Interval, IntervalPlot, LinePlot,
     Method, Panel, PanelPlot, Report, Section, Series, pivot,
 };
-use midspan_sweep::{Plan, Row, RunRow, column_of};
+use midspan_sweep::{Case, Plan, Row, RunRow, column_of};
 use midspan_units::si_value;
 
-use super::{case_of, rows};
+use super::rows;
 use crate::{files, printing};
 
 /// The most figures of one flow. The records have the numbers of all.
@@ -160,7 +160,7 @@ fn figures(plan: &Plan, all: &[Row]) -> Vec<Section> {
 
 /// The mean of a row, in the group `group`.
 fn record(row: &Row, group: &str) -> Record {
-    let case = case_of(row.proxies).to_string();
+    let case = row.case.to_string();
     let mean = statistics::mean(&row.values);
     let value = mean.map_or(f64::NAN, |mean| mean.value);
     let record = Record::of(group, &case, row.quantity, By::Simulation, value);
@@ -235,7 +235,7 @@ impl<'a> Flow<'a> {
             .iter()
             .filter(|row| row.values.len() > 1)
             .map(|row| Series {
-                name: case_of(row.proxies).to_string(),
+                name: row.case.to_string(),
                 points: steps(&row.values),
             });
         let series: Vec<Series> = series.collect();
@@ -251,13 +251,13 @@ impl<'a> Flow<'a> {
     fn lines(&self) -> IntervalPlot {
         let sweep = &self.plan.sweeps[0];
         let (axis, y) = self.axes();
-        let places = |proxies: bool| {
-            let rows = self.rows.iter().filter(move |row| row.proxies == proxies);
+        let places = |case: &'a Case| {
+            let rows = self.rows.iter().filter(move |row| row.case == *case);
             rows.filter_map(|row| Some((place(row)?, *row)))
         };
         let (mut series, mut intervals) = (Vec::new(), Vec::new());
-        for proxies in [false, true] {
-            let points: Vec<(f64, f64)> = places(proxies)
+        for case in self.cases() {
+            let points: Vec<(f64, f64)> = places(case)
                 .map(|(x, row)| {
                     (
                         x,
@@ -269,10 +269,10 @@ impl<'a> Flow<'a> {
                 continue;
             }
             series.push(Series {
-                name: case_of(proxies).to_string(),
+                name: case.to_string(),
                 points,
             });
-            let own = places(proxies).filter_map(|(x, row)| {
+            let own = places(case).filter_map(|(x, row)| {
                 let (low, high) = statistics::mean(&row.values)?.interval()?;
                 Some(Interval { x, low, high })
             });
@@ -287,6 +287,17 @@ impl<'a> Flow<'a> {
             },
             intervals,
         }
+    }
+
+    /// The cases that have rows, in their order.
+    fn cases(&self) -> Vec<&'a Case> {
+        let mut cases: Vec<&'a Case> = Vec::new();
+        for row in &self.rows {
+            if !cases.contains(&&row.case) {
+                cases.push(&row.case);
+            }
+        }
+        cases
     }
 
     /// The axis of the first swept key, and that of the quantity.
@@ -352,22 +363,21 @@ impl<'a> Flow<'a> {
         })
     }
 
-    /// The means over the first swept key, without the proxies and with them, where the other keys have
-    /// these values.
+    /// The means over the first swept key in each case, where the other keys have these values.
     fn series_at(&self, values: &[String]) -> Vec<Series> {
         let here = |row: &&&Row| row.point.get(1..) == Some(values);
-        let of_case = |proxies: bool| Series {
-            name: case_of(proxies).to_string(),
+        let of_case = |case: &Case| Series {
+            name: case.to_string(),
             points: self
                 .rows
                 .iter()
                 .filter(here)
-                .filter(|row| row.proxies == proxies)
+                .filter(|row| row.case == *case)
                 .filter_map(|row| Some((place(row)?, statistics::mean(&row.values)?.value)))
                 .collect(),
         };
-        let both = [false, true].map(of_case).into_iter();
-        both.filter(|series| !series.points.is_empty()).collect()
+        let all = self.cases().into_iter().map(of_case);
+        all.filter(|series| !series.points.is_empty()).collect()
     }
 
     /// The quantity at each value of a swept key whose values are no numbers.
@@ -379,8 +389,8 @@ impl<'a> Flow<'a> {
         bars(self.quantity, &records.collect::<Vec<_>>())
     }
 
-    /// The quantity over the first two swept keys, for each combination of the values of the others:
-    /// without the proxies, with them, and the ratio of both.
+    /// The quantity over the first two swept keys, for each combination of the values of the others: in each
+    /// case, and the ratio of each to the first case.
     fn heat_maps(&self) -> Vec<Content> {
         let names = |index: usize| Categories {
             label: self.plan.sweeps[index].key().to_owned(),
@@ -391,21 +401,22 @@ impl<'a> Flow<'a> {
                 .collect(),
         };
         let (x, y) = (names(0), names(1));
-        let mut means: HashMap<(&[String], bool), f64> = HashMap::new();
+        let cases = self.cases();
+        let mut means: HashMap<(&[String], &Case), f64> = HashMap::new();
         let mut others: Vec<&[String]> = Vec::new();
         for row in &self.rows {
             if let Some(mean) = statistics::mean(&row.values) {
-                means.insert((&row.point, row.proxies), mean.value);
+                means.insert((&row.point, &row.case), mean.value);
             }
             let rest = row.point.get(2..).unwrap_or_default();
             if !others.contains(&rest) {
                 others.push(rest);
             }
         }
-        let at = |column: &String, row: &String, rest: &[String], proxies: bool| {
+        let at = |column: &String, row: &String, rest: &[String], case: &Case| {
             let mut point = vec![column.clone(), row.clone()];
             point.extend_from_slice(rest);
-            means.get(&(point.as_slice(), proxies)).copied()
+            means.get(&(point.as_slice(), case)).copied()
         };
         let mut plots = Vec::new();
         for rest in others {
@@ -425,25 +436,20 @@ impl<'a> Flow<'a> {
                         values: y.names.iter().map(of_row).collect(),
                     }
                 };
-            let of_case = |proxies: bool| {
-                let title = format!("{}, {}", self.quantity, case_of(proxies));
-                map(title, self.unit, &|column, row| {
-                    at(column, row, rest, proxies)
+            let of_case = |case: &&Case| {
+                let title = format!("{}, {case}", self.quantity);
+                map(title, self.unit, &|column, row| at(column, row, rest, case))
+            };
+            let ratio = |(case, first): (&&Case, &&Case)| {
+                let title = format!("{}, {case} divided by {first}", self.quantity);
+                map(title, "", &|column, row| {
+                    Some(at(column, row, rest, case)? / at(column, row, rest, first)?)
                 })
             };
-            let ratio = map(
-                format!(
-                    "{}, {} divided by {}",
-                    self.quantity,
-                    case_of(true),
-                    case_of(false)
-                ),
-                "",
-                &|column, row| Some(at(column, row, rest, true)? / at(column, row, rest, false)?),
-            );
-            let maps = [of_case(false), of_case(true), ratio];
+            let ratios = cases.iter().skip(1).zip(std::iter::repeat(&cases[0]));
+            let maps = cases.iter().map(of_case).chain(ratios.map(ratio));
             let has_values = |plot: &HeatPlot| plot.values.iter().flatten().any(Option::is_some);
-            plots.extend(maps.into_iter().filter(has_values).map(Content::Heat));
+            plots.extend(maps.filter(has_values).map(Content::Heat));
         }
         plots
     }

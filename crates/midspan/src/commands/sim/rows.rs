@@ -9,7 +9,6 @@ use miette::IntoDiagnostic;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::case_of;
 use crate::printing;
 
 /// Takes rows as soon as they are complete.
@@ -26,7 +25,7 @@ pub trait Output {
 
 /// The name of a row: flow, case and swept values.
 fn name(plan: &Plan, row: &Row) -> String {
-    let mut name = format!("{} {}", row.flow, case_of(row.proxies));
+    let mut name = format!("{} {}", row.flow, row.case);
     for (sweep, value) in plan.sweeps.iter().zip(&row.point) {
         name = format!("{name}, {} = {value}", sweep.key());
     }
@@ -117,7 +116,7 @@ impl RunText {
                 .map_or_else(String::new, |value| value.to_string());
             let cells = [
                 run.flow.to_owned(),
-                run.case.to_owned(),
+                run.case,
                 run.seed.to_string(),
                 run.quantity.to_owned(),
                 run.unit.to_owned(),
@@ -191,7 +190,7 @@ impl Output for Csv {
             let end = |end: Option<f64>| end.map_or_else(String::new, |end| end.to_string());
             let cells = [
                 row.flow.clone(),
-                case_of(row.proxies).to_string(),
+                row.case.to_string(),
                 row.quantity.name.to_string(),
                 row.quantity.unit.to_owned(),
                 end(mean.map(|mean| mean.value)),
@@ -219,12 +218,13 @@ fn heading(plan: &Plan, numbers: &NumberColumns, columns: &[&str]) -> Vec<String
 }
 
 /// One quantity of one flow of one run, or the reason why the flow has none.
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct RunLine<'a> {
     #[serde(skip)]
     values: &'a [String],
     flow: &'a str,
-    case: &'static str,
+    /// Of the oracle, with the best overlay route: "oracle=fra/sin".
+    case: String,
     seed: u64,
     quantity: &'a str,
     unit: &'a str,
@@ -240,7 +240,10 @@ fn each_run(run: &RunRow) -> Vec<RunLine<'_>> {
     let line = RunLine {
         values: &run.point,
         flow: &run.flow,
-        case: case_of(run.proxies).name(),
+        case: match &run.route {
+            Some(route) => format!("{}={route}", run.case),
+            None => run.case.to_string(),
+        },
         seed: run.seed,
         quantity: "",
         unit: "",
@@ -260,7 +263,7 @@ fn each_run(run: &RunRow) -> Vec<RunLine<'_>> {
                 unit: one.quantity.unit,
                 value: Some(one.value),
                 status: Status::Ok.name(),
-                ..line
+                ..line.clone()
             });
             measured.collect()
         }

@@ -8,12 +8,11 @@ use midspan_path::Path;
 use midspan_records::{By, Record, Records};
 use midspan_sim::trace::{BurstWatch, Capture, Histogram, Kind, Trace};
 use midspan_sim::{PathScenario, ScenarioError};
-use midspan_sweep::{Error, measure};
+use midspan_sweep::{Case, Error, measure};
 use midspan_units::{TimeSpan, number};
 use miette::{Context, IntoDiagnostic};
 
-use super::case_of;
-use crate::files::Replacement;
+use crate::files::{Replacement, of_case};
 use crate::lab_arguments::{SimOptions, TraceKind};
 
 type Output = BufWriter<File>;
@@ -22,25 +21,26 @@ type Watchers = (
     Option<BurstWatch>,
 );
 
-/// Runs a path once without and once with its proxies, and writes the requested traces.
-pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::Result<()> {
+/// Runs a path once in each case, and writes the requested traces.
+pub fn run(
+    path: &Path,
+    cases: &[Case],
+    options: &SimOptions,
+    records: &mut Records,
+) -> miette::Result<()> {
     fs::create_dir_all(&options.output_directory)
         .into_diagnostic()
         .wrap_err_with(|| format!("cannot make {}", options.output_directory.display()))?;
-    for proxies in [false, true] {
-        if proxies && path.proxies().next().is_none() {
-            continue;
-        }
-        let mut files = Files::new(path, options, proxies);
+    for case in cases {
+        let mut files = Files::new(path, options, case);
         let mut ended = Vec::new();
         let measures = measure(
             path,
-            proxies,
+            case,
             |made| files.watchers(made).map(Some),
             |watchers, _| ended.push(watchers),
         )?;
         files.check()?;
-        let case = case_of(proxies);
         for one in measures {
             let name = format!("{} {case}", path.flows[one.flow].name);
             let of = By::Simulation;
@@ -67,7 +67,7 @@ pub fn run(path: &Path, options: &SimOptions, records: &mut Records) -> miette::
 struct Files<'a> {
     path: &'a Path,
     options: &'a SimOptions,
-    proxies: bool,
+    case: &'a Case,
     scenario: usize,
     /// The first file that could not be created.
     error: Option<miette::Report>,
@@ -76,11 +76,11 @@ struct Files<'a> {
 }
 
 impl<'a> Files<'a> {
-    const fn new(path: &'a Path, options: &'a SimOptions, proxies: bool) -> Self {
+    const fn new(path: &'a Path, options: &'a SimOptions, case: &'a Case) -> Self {
         Self {
             path,
             options,
-            proxies,
+            case,
             scenario: 0,
             error: None,
             replacements: Vec::new(),
@@ -104,9 +104,9 @@ impl<'a> Files<'a> {
 
     /// `midspan-2`: the case and the number of the scenario, if there are several.
     fn prefix(&self, scenario: usize) -> String {
-        let case = case_of(self.proxies);
+        let case = of_case(&self.case.to_string());
         if scenario == 0 {
-            case.to_string()
+            case
         } else {
             format!("{case}-{}", scenario + 1)
         }
@@ -176,7 +176,7 @@ impl<'a> Files<'a> {
             .connections()
             .map(|(flow, leg)| (flow.to_owned(), leg))
             .collect();
-        let case = case_of(self.proxies);
+        let case = self.case;
         for kind in [TraceKind::Bursts, TraceKind::Forward] {
             if !self.options.trace.contains(&kind) {
                 continue;

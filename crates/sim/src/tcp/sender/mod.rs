@@ -360,7 +360,10 @@ impl Sender {
         self.phase = Phase::Open;
         self.timers.stop(Timer::Retransmission);
         self.timeouts_in_row = (0, 0);
-        if self.syn_resent {
+        if let Some(round_trip) = self.configuration.hop_round_trip {
+            self.round_trip.cancel();
+            self.round_trip.measure(round_trip);
+        } else if self.syn_resent {
             // RFC 5681 §3.1: after a lost SYN, one segment.
             self.cwnd = self.segment_size();
             self.round_trip.cancel();

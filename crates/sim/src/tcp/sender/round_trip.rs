@@ -107,7 +107,7 @@ impl RoundTrip {
     }
 
     /// RFC 6298 §2.2 and §2.3.
-    fn measure(&mut self, measured: TimeSpan) {
+    pub(super) fn measure(&mut self, measured: TimeSpan) {
         self.least = Some(self.least.map_or(measured, |least| least.min(measured)));
         let sample = self.in_ticks(measured).nanoseconds();
         let (smoothed, variation) = match self.smoothed {

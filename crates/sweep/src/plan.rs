@@ -3,8 +3,8 @@
 use midspan_document::{Override, Source, Sweep, overrides};
 use midspan_path::Path;
 
-use crate::{Case, Error};
 use crate::runs::Runs;
+use crate::{Case, Error};
 
 /// The runs of a sweep.
 #[derive(Debug, Clone)]

@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-
 use crate::common::{alone, error_text, midspan, one_proxy, path_file, records, value};
 
 fn path(command: &str) -> String {

@@ -158,7 +158,8 @@ impl Exchanges {
         });
         for (from, leg, address) in wanted {
             if !self.exchanges.iter().any(|exchange| exchange.node == leg) {
-                self.exchanges.push(Exchange::new(leg, address, now).begun_at(from));
+                self.exchanges
+                    .push(Exchange::new(leg, address, now).begun_at(from));
             }
         }
         self.members = members;

@@ -57,7 +57,9 @@ impl Worker {
     /// The client has repeated its SYN while the first one is held.
     pub(super) fn handle_repetition(&mut self, packet: &Packet, request: Request) {
         // Another thread may be slow to notice the answer of the server.
-        if let Some(held) = self.take_held(|all| all.take_if(request, |held| held.call.is_answered())) {
+        if let Some(held) =
+            self.take_held(|all| all.take_if(request, |held| held.call.is_answered()))
+        {
             count(&self.counters.retransmissions_held);
             self.decide(packet.id, Verdict::Drop);
             return self.answer(held);

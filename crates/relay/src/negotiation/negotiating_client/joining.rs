@@ -1,0 +1,108 @@
+//! From a negotiation to the session that begins.
+
+use std::net::SocketAddr;
+
+use midspan_explicit::hop::HopAnswer;
+use midspan_explicit::{Outcome, proxy_protocol};
+use midspan_policy::{Handshake, Request};
+
+use super::super::flush;
+use super::{NegotiatingClient, Speaker, Stage, Step, canonical};
+use crate::arrival::Arrival;
+use crate::exchange::{Framed, Kept};
+use crate::register::SharedSocket;
+use crate::system;
+
+/// The start of a session.
+pub struct Joined {
+    pub arrival: Arrival,
+    pub client: SharedSocket,
+    pub server: SharedSocket,
+    pub listener: usize,
+    /// The server's name, if the client gave one.
+    pub name: Option<Box<str>>,
+    /// The first bytes for the server and for the client.
+    pub first: [Vec<u8>; 2],
+    /// The HTTP exchange that the session carries, if it carries nothing else.
+    pub framed: Option<Framed>,
+}
+
+impl NegotiatingClient {
+    /// The server is connected, over further nodes with `answer`. The first bytes for both ends are sent
+    /// as far as there is room; the rest goes into the session. If a socket fails, the session handles
+    /// the error.
+    pub(super) fn connected(
+        &mut self,
+        address: SocketAddr,
+        server: SharedSocket,
+        answer: Option<&HopAnswer>,
+    ) -> Step {
+        match &self.language {
+            Speaker::Nobody(_) => {}
+            Speaker::Socks5(socks) => {
+                let own = system::own_address(&server).unwrap_or(address);
+                let outcome = Outcome::Connected(canonical(own));
+                self.to_client.extend(socks.answer(outcome));
+            }
+            Speaker::Http(http) => {
+                let outcome = Outcome::Connected(address);
+                self.to_client.extend(http.answer(outcome));
+            }
+            Speaker::Hop(hop) => self.to_client.extend(match answer {
+                Some(answer) => hop.pass_on(answer, self.connect_time),
+                None => hop.answer(Outcome::Connected(address), self.connect_time),
+            }),
+        }
+        let mut first = match self.settings.header {
+            Some(version) => {
+                let original_destination = self.original_destination.unwrap_or(address);
+                proxy_protocol::write(version.into(), self.client_address, original_destination)
+            }
+            None => Vec::new(),
+        };
+        first.append(&mut self.to_server);
+        if self.exchange.is_none() {
+            first.append(&mut self.input);
+        }
+        self.to_server = first;
+        let _ = flush(&self.client, &mut self.to_client);
+        let _ = flush(&server, &mut self.to_server);
+        self.stage = Stage::Connected(address, server);
+        Step::Join
+    }
+
+    /// The start of the session; `None` before [`Step::Join`].
+    pub fn into_joined(mut self) -> Option<Joined> {
+        let name = self.name();
+        let window = self.memory.split_window();
+        let Stage::Connected(address, server) = self.stage else {
+            return None;
+        };
+        let request = Request {
+            client: self.client_address,
+            server: address,
+        };
+        let arrival = Arrival {
+            seat: Some(self.seat),
+            is_bypassed: self.is_plain,
+            window,
+            ..Arrival::new(request, Handshake::EndToEnd, self.begin)
+        };
+        let kept = Kept {
+            settings: self.settings,
+            credentials: self.credentials,
+            original_destination: self.original_destination,
+            leftover: self.input,
+            reading: self.reading,
+        };
+        Some(Joined {
+            arrival,
+            client: self.client,
+            server,
+            listener: self.listener,
+            name,
+            first: [self.to_server, self.to_client],
+            framed: self.exchange.map(|exchange| Framed::new(exchange, kept)),
+        })
+    }
+}

@@ -63,6 +63,8 @@ pub(super) struct HeldRoute {
     pub connect_by: Option<Instant>,
     /// How the first flight to the first node is spread.
     pub flight: Option<FirstFlight>,
+    /// Memory that is set aside for a large receive window of the leg to the first node.
+    pub window: Option<SetAside>,
     /// The routes that have failed before.
     pub tried: Vec<Route>,
 }

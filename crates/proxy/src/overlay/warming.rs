@@ -72,8 +72,8 @@ impl Warming {
             WarmWork::Refresh(ends, socket, reserve) => (ends, socket, reserve, true),
             WarmWork::Open(listener, ends) => {
                 let reserve = Reserve::take(&self.limits);
-                let socket = reserve.map(|reserve| {
-                    let socket = open_warm(&listener, ends, &self.limits);
+                let socket = reserve.map(|mut reserve| {
+                    let socket = open_warm(&listener, ends, &self.limits, &mut reserve);
                     socket.map(|socket| (socket, reserve))
                 });
                 match socket {

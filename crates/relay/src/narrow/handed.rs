@@ -39,6 +39,8 @@ impl NarrowLeg {
             ack_size: state.ack_size,
             last_moved: Time::ZERO,
             round_trip: None,
+            // It is read before anything is written.
+            room: Some(0),
             next_look: Some(Time::ZERO),
             counted: None,
             was_ahead: state.was_ahead,

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 
 use super::attempts::failure;
 use super::hop_call::{HopCall, HopState};
-use crate::overlay::warm::WarmLeg;
 use crate::overlay::{OverlayPart, SharedOverlay};
 use crate::register::SharedSocket;
 use crate::system;
@@ -99,11 +98,11 @@ impl RouteCall {
         overlay: &Overlay,
         (route, next): (Route, NextHop),
         request: Request,
-        leg: WarmLeg,
+        socket: OwnedFd,
         now: Time,
     ) -> Option<Self> {
         let hop = request_of(overlay, &next, request)?;
-        let socket: SharedSocket = Arc::new(leg.socket);
+        let socket: SharedSocket = Arc::new(socket);
         let call = HopCall::new(next.address, Arc::clone(&socket), hop);
         Some(Self {
             own: overlay.own.clone(),

@@ -52,6 +52,8 @@ pub type WarmEnds = (SocketAddr, Option<IpAddr>);
 pub struct Reserve {
     _memory: SetAside,
     _descriptor: Spare,
+    /// For a large receive window.
+    window: Option<SetAside>,
 }
 
 /// A warm connection.
@@ -127,21 +129,24 @@ impl Reserve {
         Some(Self {
             _memory: limits.set_aside_to_open(LEAST_OF_SESSION)?,
             _descriptor: limits.take_descriptor()?,
+            window: None,
         })
     }
 }
 
-/// Begins to open a connection to a node, with the options of this listener's server legs.
+/// Begins to open a connection to a node, with the options of this listener's server legs. The memory for a large
+/// receive window becomes a part of its reserve.
 ///
 /// # Errors
 /// Those of [`connect_to_node`].
 pub fn open_warm(
     listener: &Listener,
     ends: WarmEnds,
-    limits: &Limits,
+    limits: &Arc<Limits>,
+    reserve: &mut Reserve,
 ) -> rustix::io::Result<OwnedFd> {
     let mut start = LegStart::from(&listener.session.server);
-    limits.bound_window(&mut start);
+    reserve.window = limits.offer_window(&mut start);
     let connecting = connect_to_node(ends, listener, &start, Dscp::default())?;
     Ok(connecting.socket)
 }
@@ -335,6 +340,12 @@ impl Kept {
 }
 
 impl WarmLeg {
+    /// Its socket, and the memory that is set aside for its receive window. A session or a call has them from now on.
+    #[must_use]
+    pub fn into_parts(self) -> (OwnedFd, Option<SetAside>) {
+        (self.socket, self.reserve.window)
+    }
+
     /// Whether the other end has neither closed nor reset it. A node sends nothing without a request.
     fn lives(&self) -> bool {
         matches!(system::peek(self.socket.as_fd()), Err(Errno::AGAIN))

@@ -82,7 +82,7 @@ impl Sessions {
         if let Some(name) = state.destination {
             self.destinations.insert(state.record.id, name.into());
         }
-        self.measuring.begin(&mut session);
+        self.measuring.begin(&mut session, None);
         let key = self.take_in(session, acceptors);
         self.counters.sessions_taken_over.add(1);
         if let PhaseState::Connecting { until } = state.phase

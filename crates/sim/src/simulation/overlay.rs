@@ -177,6 +177,8 @@ fn overlay_of(own: &ChoosingNode, nodes: &[ChoosingNode]) -> Overlay {
             control: Probability::ZERO,
             ..ChoiceSettings::default()
         },
+        warm: false,
+        uplinks: Vec::new(),
     }
 }
 

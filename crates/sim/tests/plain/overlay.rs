@@ -176,7 +176,8 @@ fn after_an_outage_begins_sessions_go_elsewhere() {
     text += "[run]\nflows = \"together\"\n";
     path = Path::read(&Source::new("triangle.toml", text)).unwrap();
     // The direct link is the best one, until nothing passes it.
-    for direction in [&mut path.links[1].up, &mut path.links[1].down] {
+    let direct = &mut path.links[1];
+    for direction in [&mut direct.up, &mut direct.down] {
         direction.state.delay = milliseconds(10);
         direction.schedule.steps = vec![midspan_link::Step {
             at: TimeSpan::from_seconds(20),

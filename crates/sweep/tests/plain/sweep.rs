@@ -489,7 +489,7 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
             part: Part::All,
             commit: String::new(),
         };
-        plan.run(&execution, &mut store, |step| {
+        plan.runs().unwrap().make(&execution, &mut store, |step| {
             if let Step::Point { rows: new, runs } = step {
                 rows.extend(
                     new.iter()
@@ -523,7 +523,7 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
         }
         // What is stored has the route, too.
         let mut again = Vec::new();
-        plan.run(&execution, &mut store, |step| {
+        plan.runs().unwrap().make(&execution, &mut store, |step| {
             if let Step::Point { runs, .. } = step {
                 again.extend(runs.iter().filter_map(|run| run.route.clone()));
             }
@@ -563,7 +563,7 @@ fn overlay_nodes_choose_the_route_and_the_run_names_it() {
             commit: String::new(),
         };
         let mut routes = Vec::new();
-        plan.run(&execution, &mut store, |step| {
+        plan.runs().unwrap().make(&execution, &mut store, |step| {
             if let Step::Point { runs, .. } = step {
                 assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
                 routes.extend(runs.iter().map(|run| run.route.clone()));

@@ -260,7 +260,7 @@ impl Worker {
             };
             let start = self.server_start(node, listener);
             let known = self.listeners.get(listener);
-            let (Some(start), Some(known)) = (start, known) else {
+            let (Some((start, window)), Some(known)) = (start, known) else {
                 return Begun::Nowhere;
             };
             let Some(routes) = &known.routes else {
@@ -277,10 +277,12 @@ impl Worker {
                 // Its class was that of no client. A leg continues without an option.
                 let settings = &known.listener;
                 let _ = settings.set_up_leg(&leg.socket, &LegStart::default(), class);
+                let (socket, window) = leg.into_parts();
                 let to = (route, next);
-                return match RouteCall::over_warm(overlay, to, request, leg, now) {
+                return match RouteCall::over_warm(overlay, to, request, socket, now) {
                     Some(call) => Begun::Call(Box::new(HeldRoute {
                         call,
+                        window,
                         connect_by: limit,
                         flight: start.first_flight,
                         tried,
@@ -296,6 +298,7 @@ impl Worker {
                     return match call {
                         Some(call) => Begun::Call(Box::new(HeldRoute {
                             call,
+                            window,
                             // The operator's route is the only one.
                             connect_by: limit.filter(|_| overlay.has_choice()),
                             flight: start.first_flight,
@@ -334,7 +337,12 @@ impl Worker {
         let (Some(listener), Call::Route(route)) = (listener, held.call) else {
             return self.leave(held.packet.id, request);
         };
-        let HeldRoute { call, flight, .. } = *route;
+        let HeldRoute {
+            call,
+            flight,
+            window,
+            ..
+        } = *route;
         let node = call.next().address;
         let Some((server, part)) = call.open(answer, &self.shared.overlay, now) else {
             return self.refuse_route(&held.packet, request);
@@ -346,6 +354,7 @@ impl Worker {
                 server: node,
             },
             server_flight: flight,
+            window,
             name: Some(request.server.to_string().into()),
             overlay: Some(Box::new(part)),
             ..held.arrival

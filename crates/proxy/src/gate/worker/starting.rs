@@ -12,7 +12,7 @@ use midspan_relay::{Arrival, Released, SetAside};
 use rustix::io::Errno;
 
 use super::super::GateListener;
-use super::super::held::Packet;
+use super::super::held::{Call, Packet};
 use super::super::statistics::count;
 use super::super::syn;
 use super::super::timestamps;
@@ -30,7 +30,7 @@ impl Worker {
     ) {
         if self.is_replaced() {
             // The client repeats its SYN, and another part decides about it.
-            self.end_call(server, request);
+            self.end_call(Call::Server(server), request);
             self.forget_unheld(request);
             return self.decide(packet.id, Verdict::Drop);
         }

@@ -136,7 +136,11 @@ impl NegotiatingClient {
         };
         node.is_warm = true;
         self.connect_time = TimeSpan::ZERO;
-        let socket: SharedSocket = Arc::new(leg.socket);
+        let (socket, window) = leg.into_parts();
+        if let Some(window) = &window {
+            self.memory.take_window(window);
+        }
+        let socket: SharedSocket = Arc::new(socket);
         if let Some(registration) = &self.registration {
             registration.add_server(&socket);
         }

@@ -402,8 +402,9 @@ mod tests {
             for (pair, work) in self.pool.work(now, |_| TimeSpan::ZERO) {
                 let parts = match work {
                     WarmWork::Open(listener, ends) => {
-                        let reserve = Reserve::take(&self.limits).unwrap();
-                        let socket = open_warm(&listener, ends, &self.limits).unwrap();
+                        let mut reserve = Reserve::take(&self.limits).unwrap();
+                        let socket = open_warm(&listener, ends, &self.limits, &mut reserve);
+                        let socket = socket.unwrap();
                         opened.push(self.server.accept().unwrap().0);
                         (socket, reserve)
                     }

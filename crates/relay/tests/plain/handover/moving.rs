@@ -368,6 +368,7 @@ fn a_client_that_negotiates_stays() {
         proxies: None,
         header: None,
         overlay: None,
+        as_clients: None,
     };
     let to_named = Destination::Negotiated(Box::new(negotiation));
     let listener = OpenListener {

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use midspan_policy::SessionSettings;
 use midspan_relay::access::AccessRules;
@@ -465,4 +465,26 @@ fn no_connection_is_refused_meanwhile() {
         assert!(clients.join().unwrap() > 100);
         drop(TcpStream::connect(to).unwrap());
     });
+}
+
+#[test]
+fn many_sessions_move_at_once() {
+    const SESSIONS: u64 = 1500;
+    let bench = bench();
+    let mut pairs: Vec<_> = (0..SESSIONS).map(|_| bench.pair()).collect();
+    bench.wait_for("all are open", |now| now.sessions_active == SESSIONS);
+    let mut relay = bench.relay;
+    for round in 0..5 {
+        let begin = Instant::now();
+        let (new, count) = move_all(&relay);
+        println!("{count} sessions move in {:?}", begin.elapsed());
+        assert_eq!(count, SESSIONS);
+        relay.stop();
+        relay = new;
+        for (seed, (client, server)) in (round..).zip(&mut pairs) {
+            carry(client, server, seed);
+        }
+    }
+    let now = relay.statistics();
+    assert_eq!((now.sessions_active, now.sessions_reset), (SESSIONS, 0));
 }

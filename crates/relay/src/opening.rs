@@ -27,6 +27,7 @@ use super::openings::Released;
 use super::overlay::SharedOverlay;
 use super::register::{Register, SharedSocket};
 use super::remembered::Remembered;
+use super::server_pool::ServerPool;
 use super::session::{Buffers, Session};
 use super::settings::Error;
 use super::sharing::ListeningSocket;
@@ -57,6 +58,8 @@ pub struct Acceptor {
     pub suspects: SharedSuspects,
     /// What is known of the overlay.
     pub overlay: SharedOverlay,
+    /// The servers of its sessions, if the listener has several.
+    pub servers: Option<Arc<ServerPool>>,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
     /// Its sessions' buffers while memory is not short.
@@ -105,6 +108,8 @@ pub struct AcceptorParts {
     pub suspects: SharedSuspects,
     /// What is known of the overlay.
     pub overlay: SharedOverlay,
+    /// The servers of the listener, if it has several.
+    pub servers: Option<Arc<ServerPool>>,
 }
 
 /// The result of accepting a connection.
@@ -171,6 +176,7 @@ impl Acceptor {
             knowledge,
             suspects,
             overlay,
+            servers,
         } = parts;
         Self {
             id,
@@ -183,6 +189,7 @@ impl Acceptor {
             knowledge,
             suspects,
             overlay,
+            servers,
             counters,
             buffers: Buffers::from(&listener.session),
             places,

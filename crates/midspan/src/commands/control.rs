@@ -1,10 +1,14 @@
 //! `midspan status`, `bypass`, `drain`, `kick` and `reload`: commands to a running proxy.
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
+use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::{
     Answer, DrainedListener, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
 };
+use midspan_proxy::summary::ServerRow;
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
@@ -19,6 +23,22 @@ pub fn status(options: &ControlOptions) -> Outcome {
             print_status(status);
         }
     })
+}
+
+/// Adds the servers of listeners that have several. The relay has them; if it does not answer, they are
+/// missing.
+fn add_servers(socket: &Path, status: &mut Status) {
+    if !(status.listeners.iter()).any(|listener| listener.mode == "forward") {
+        return;
+    }
+    let Ok((200, text)) = client::get(Place::Socket(socket.to_owned()), "/servers") else {
+        return;
+    };
+    let mut servers: BTreeMap<String, Vec<ServerRow>> =
+        serde_json::from_str(&text).unwrap_or_default();
+    for listener in &mut status.listeners {
+        listener.servers = servers.remove(&listener.name).unwrap_or_default();
+    }
 }
 
 /// Sets or lists bypasses.
@@ -70,7 +90,10 @@ pub fn reload(options: &ControlOptions) -> Outcome {
 
 fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Answer)) -> Outcome {
     let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
-    let answer = ask(&socket, request)?;
+    let mut answer = ask(&socket, request)?;
+    if let Some(status) = &mut answer.status {
+        add_servers(&socket, status);
+    }
     if options.output.json {
         printing::line(serde_json::to_string_pretty(&answer).into_diagnostic()?);
     } else if answer.ok {
@@ -119,6 +142,12 @@ fn print_status(status: &Status) {
             listener.name,
             way(listener)
         ));
+        for server in &listener.servers {
+            printing::line(format_args!(
+                "  server {}: {}, sessions: {}, failed checks: {}",
+                server.server, server.state, server.sessions, server.failed_checks
+            ));
+        }
     }
     printing::line(bypassed(&status.bypasses));
     if !status.drained.is_empty() {

@@ -13,6 +13,7 @@ use midspan_units::TimeSpan;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
+use super::servers::To;
 use super::transparent::{Ports, TransparentKeys, prefix};
 use super::values::{Address, within};
 use super::{Explicit, Mode, Places};
@@ -75,7 +76,7 @@ pub(super) fn explicit(
     mode: &'static str,
     source: &Source,
     listen: Option<Spanned<Address>>,
-    to: Option<Spanned<Address>>,
+    to: Option<Spanned<To>>,
     keys: &TransparentKeys,
 ) -> Result<Mode, Located> {
     let to = to.map(|to| ("to", "forward", to.span()));
@@ -112,8 +113,11 @@ pub(super) fn negotiation(
                 }
             };
         }
-        Mode::Forward(_) if keys.first().is_none() => return Ok(None),
-        Mode::Forward(forward) => (Language::Fixed(forward.to), true),
+        Mode::Forward(forward) => match forward.to {
+            To::One(_) if keys.first().is_none() => return Ok(None),
+            To::One(to) => (Language::Fixed(to), true),
+            To::Several(_) => (Language::Servers, true),
+        },
         Mode::Explicit(explicit) if explicit.mode == "socks5" => (Language::Socks5, false),
         Mode::Explicit(explicit) if explicit.mode == "hop" => (Language::Hop, false),
         Mode::Explicit(_) => (Language::Http, false),
@@ -210,6 +214,11 @@ fn overlay_of(
     }
     if !is_hop && !asks {
         return Ok(None);
+    }
+    if language == Language::Servers {
+        let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
+        let message = "`overlay` is not for listeners whose `to` is a list of servers";
+        return Err(Located::new(source, place, message));
     }
     let Some(overlay) = overlay else {
         let place = asked.map_or_else(|| places.name.clone(), Spanned::span);

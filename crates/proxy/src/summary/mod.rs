@@ -19,7 +19,7 @@ use midspan_units::Time;
 use serde::{Deserialize, Serialize};
 
 pub use query::{By, Query, Sort};
-pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, SessionRow};
+pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, ServerRow, SessionRow};
 
 /// The answer to `GET /summary`. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{SessionLimits, Shortage, lock};
+use crate::server_pool::ServerUse;
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
 ///
@@ -51,10 +52,12 @@ pub(crate) struct TakenPlace {
     holder: Mutex<Holder>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Holder {
     /// `None` until a PROXY header contains the client.
     client: Option<Client>,
+    /// The session's server, if it was chosen from several.
+    server: Option<Box<ServerUse>>,
     is_gone: bool,
 }
 
@@ -127,6 +130,7 @@ impl Places {
         }
         let holder = Holder {
             client,
+            server: None,
             is_gone: false,
         };
         Ok(Seat(Arc::new(TakenPlace {
@@ -177,6 +181,14 @@ impl Seat {
         holder.client = Some(client);
         Ok(())
     }
+
+    /// The session counts at this server, until it gives its place back.
+    pub(crate) fn set_server(&mut self, server: ServerUse) {
+        let mut holder = lock(&self.0.holder);
+        if !holder.is_gone {
+            holder.server = Some(Box::new(server));
+        }
+    }
 }
 
 impl TakenPlace {
@@ -186,6 +198,7 @@ impl TakenPlace {
         if std::mem::replace(&mut holder.is_gone, true) {
             return;
         }
+        holder.server = None;
         for level in self.places.chain() {
             lock(&level.content).give_back(holder.client);
         }

@@ -13,6 +13,7 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use midspan_linux::tcp;
+use midspan_policy::servers::ServerSettings;
 use midspan_policy::{Handshake, LegStart, SessionSettings};
 use midspan_units::{Dscp, Probability};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,9 @@ pub struct Listener {
     pub listen: Option<SocketAddr>,
     /// The destination of its sessions.
     pub to: Destination,
+    /// The servers from which one is chosen for each session, if there are several
+    /// ([`Language::Servers`]).
+    pub servers: Option<ServerSettings>,
     /// The settings of legs. The relay does not set `initial_window` on sockets, because Linux supports it on
     /// routes only. The packet mark of a socket selects a route with this window. The process that opens the
     /// listener makes these routes and fills in the [marks](Self::marks).
@@ -108,6 +112,7 @@ impl Listener {
             name: name.into(),
             listen: None,
             to,
+            servers: None,
             session: SessionSettings::default(),
             limits: ListenerLimits::default(),
             profiles: Vec::new(),

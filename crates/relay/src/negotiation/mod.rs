@@ -13,7 +13,7 @@
 //! | heading | the header of the PROXY protocol | `negotiation_timeout` |
 //! | speaking | the request by SOCKS5 or HTTP, or of a hop | `negotiation_timeout`, together with heading |
 //! | resolving | the addresses of a name | 15 s |
-//! | connecting | the first address that answers (RFC 8305) | `connect_timeout`, or 60 s without one |
+//! | connecting | the first address that answers (RFC 8305), or one of several servers | `connect_timeout`, or 60 s without one |
 //! | hopping | the answer of the next node, if there is one | `connect_timeout`, together with connecting |
 //! | refusing | the client's FIN, after the reason for a refusal was sent | `PARTING_TIME` |
 //! | refusing | the client's FIN, after the last answer to an HTTP client | `negotiation_timeout` |
@@ -30,6 +30,7 @@
 //! `negotiation_timeout`.
 
 mod attempts;
+mod choosing;
 mod hop_call;
 mod lookups;
 mod names;
@@ -43,7 +44,7 @@ pub use lookups::{LONGEST_LOOK_UP, MOST_OF_ALL};
 pub use names::{Names, NamesOfThread};
 pub(super) use serving::Neighbours;
 
-use lookups::Asked;
+pub(super) use lookups::Asked;
 use negotiating_client::{Joined, NegotiatingClient, Step};
 pub(super) use tries::Tries;
 

@@ -72,8 +72,7 @@ impl<'de> Deserialize<'de> for To {
                 text.parse().map(To::One).map_err(|_| {
                     E::custom(format_args!(
                         "\"{text}\" is not an address with a port: write \"192.0.2.1:80\" or \
-                         \"[2001:db8::1]:80\"; names are looked up in a list, as in \
-                         [\"www.example.net:80\"]"
+                         \"[2001:db8::1]:80\"; names work in a list: [\"a.example:80\"]"
                     ))
                 })
             }

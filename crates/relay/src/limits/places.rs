@@ -256,6 +256,10 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Control;
+    use crate::server_pool::{ServerChoice, ServerPool};
+    use midspan_policy::servers::{Server, ServerSettings};
+    use midspan_units::Time;
 
     fn limits(sessions: u32, per_client: u32) -> SessionLimits {
         SessionLimits {
@@ -360,6 +364,31 @@ mod tests {
         assert_eq!(places.taken().0, 1);
         drop(third);
         assert!(places.of_clients().is_empty());
+    }
+
+    #[test]
+    fn a_session_counts_at_its_server_as_long_as_it_has_its_place() {
+        let pool = ServerPool::new(Arc::new(Control::new().unwrap()));
+        let settings = ServerSettings {
+            servers: vec![Server::Address("192.0.2.1:80".parse().unwrap())],
+            health_check: None,
+        };
+        pool.lock().set(Time::ZERO, &settings);
+        let pool = Arc::new(pool);
+        let mut choice = ServerChoice::new(&pool, Time::ZERO, |_| true).unwrap();
+        let first = choice.first();
+        choice.begin(first);
+        let server = choice.end(Time::ZERO, Some(first)).unwrap();
+        let places = Arc::new(Places::new(limits(2, 2), None));
+        let mut seat = Places::take(&places, None).unwrap();
+        seat.set_server(server);
+        let sessions = || pool.lock().readings(Time::ZERO)[0].sessions;
+        assert_eq!(sessions(), 1);
+        // Of a stuck thread, which keeps the seat.
+        seat.place().upgrade().unwrap().give_back();
+        assert_eq!(sessions(), 0);
+        drop(seat);
+        assert_eq!(sessions(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod name_servers;
 mod names;
 mod own_addresses;
 mod proxy_protocol;
+mod servers;
 mod serving;
 mod source_addresses;
 mod support;

@@ -149,7 +149,7 @@ struct Address {
     health: Health,
     /// Until when it is suspect, if it is not checked.
     suspect_until: Option<Time>,
-    /// When it is checked next; `None` while a check is under way.
+    /// When it is checked next; `None` while a check waits for its answer.
     check_at: Option<Time>,
     /// The result of the last checks, and how many in a row had it.
     last: (bool, u32),

@@ -1,8 +1,8 @@
 //! A thread that looks up the names of servers, and checks the servers of listeners that have several.
 //!
 //! A check is a connection that is reset as soon as the server has accepted it. It has the source address and
-//! the marks of the listener's server legs, so it takes the way of the sessions. The thread never waits for a
-//! single server, and no session waits for this thread.
+//! the marks of the listener's server legs, so it has the same route. The thread never waits for a single server,
+//! and no session waits for this thread.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,7 +43,7 @@ struct Checking {
     limits: Arc<Limits>,
     poll: Poll,
     clockwork: Clockwork,
-    /// Checks that are under way, by number.
+    /// Checks that wait for an answer, by number.
     checks: BTreeMap<u64, Check>,
     /// Names that are looked up, by the number of the request.
     look_ups: BTreeMap<u64, (Weak<ServerPool>, ServerId)>,
@@ -193,6 +193,9 @@ impl Checking {
     }
 
     fn check(&mut self, list: &List, at: ServerAddress, now: Time) {
+        if list.listener.listens_at(at.address) {
+            return note(&list.pool, &list.listener.name, at, (Some(false), now));
+        }
         let number = self.next_number();
         let begun = match self.limits.take_descriptor() {
             None => Err(Errno::MFILE),

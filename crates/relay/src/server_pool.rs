@@ -18,7 +18,7 @@ pub struct ServerPool {
     control: Arc<Control>,
 }
 
-/// A session at a server, or on its way there, until this is dropped.
+/// A session at a server, or one that is being connected to it, until this is dropped.
 #[derive(Debug)]
 pub struct ServerUse {
     pool: Arc<ServerPool>,

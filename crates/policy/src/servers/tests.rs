@@ -107,7 +107,7 @@ fn a_failed_session_makes_a_server_suspect_and_checks_decide() {
     for _ in 0..3 {
         assert_eq!(host(begin(&mut servers, at(101))), 2);
     }
-    // It is checked at once, and not before the other server's turn without reason.
+    // It is checked at once.
     assert_eq!(servers.take_checks(at(101), 9), [failed]);
     assert_eq!(servers.note_check(at(102), failed, Some(true)), None);
     let again = servers.take_checks(at(1102), 9);

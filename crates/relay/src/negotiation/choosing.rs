@@ -18,9 +18,9 @@ impl Negotiations {
         let negotiating = self.negotiating_clients.get_mut(key)?;
         let acceptor = around.acceptors.get(negotiating.listener)?;
         let client = negotiating.client_address().ip();
-        let (own, access) = (acceptor.listener.listen, &negotiating.settings.access);
+        let (listener, access) = (&acceptor.listener, &negotiating.settings.access);
         let may = |server: SocketAddr| {
-            !is_same_socket(own, server) && access.allows(client, server, machine::is_own)
+            !listener.listens_at(server) && access.allows(client, server, machine::is_own)
         };
         let pool = acceptor.servers.as_ref();
         let choice = pool.and_then(|pool| ServerChoice::new(pool, now, may));
@@ -65,37 +65,5 @@ impl Negotiations {
             }
         }
         self.choose_server(key, around)
-    }
-}
-
-/// Whether a connection to this server would arrive at the listener itself. Each one would open another one,
-/// without end.
-fn is_same_socket(listen: Option<SocketAddr>, server: SocketAddr) -> bool {
-    listen.is_some_and(|listen| {
-        let is_its = listen.ip() == server.ip();
-        let is_any = listen.ip().is_unspecified() && listen.is_ipv4() == server.is_ipv4();
-        listen.port() == server.port() && (is_its || is_any && machine::is_own(server.ip()))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_listener_is_no_server_of_its_own() {
-        // The addresses of this test's machine are unknown, so every address may be its own.
-        for (listen, server, is_same) in [
-            ("192.0.2.1:80", "192.0.2.1:80", true),
-            ("192.0.2.1:80", "192.0.2.1:81", false),
-            ("192.0.2.1:80", "192.0.2.2:80", false),
-            ("0.0.0.0:80", "192.0.2.2:80", true),
-            ("0.0.0.0:80", "192.0.2.2:81", false),
-            ("[::]:80", "192.0.2.2:80", false),
-            ("[::]:80", "[2001:db8::1]:80", true),
-        ] {
-            let (own, of) = (listen.parse().unwrap(), server.parse().unwrap());
-            assert_eq!(is_same_socket(Some(own), of), is_same, "{listen} {server}");
-        }
     }
 }

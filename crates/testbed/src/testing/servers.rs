@@ -1,4 +1,4 @@
-//! Servers that can be recognised, and that can end and come back while their connections go on.
+//! Servers that can be recognised, and that can end and come back while their connections continue.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -45,7 +45,7 @@ impl NamedServer {
         self.address
     }
 
-    /// From now on, new connections are refused. Those that exist go on. Returns the address.
+    /// From now on, new connections are refused. Those that exist continue. Returns the address.
     pub fn stop(self) -> SocketAddr {
         self.is_over.store(true, Ordering::Release);
         // The thread waits for a connection.

@@ -123,14 +123,15 @@ fn a_name_that_changes_its_address_is_followed() {
 }
 
 #[kernel_test]
-fn the_status_has_the_servers_and_a_listener_is_no_server_of_its_own() {
+fn a_listener_is_no_server_of_its_own() {
     let _server = NamedServer::start(address("127.0.0.1:9001"), 1);
-    // An address of this machine by name, at the port where the listener listens at all addresses.
+    // The name has an address of this machine, and the listener is at this port of all of them.
     let text = forwarding("[\"localhost:8080\", \"127.0.0.1:9001\"]");
     let _proxy = Midspan::here(&text.replace(FORWARD, "0.0.0.0:8080"));
     for _ in 0..4 {
         assert_eq!(session().1, 1);
     }
+    wait_until("found out", || is_in_state("localhost:8080", "down"));
     let opened = metric("midspan_sessions_opened_total{listener=\"web\"}");
     assert!(opened <= 4.0, "{opened}");
 }

@@ -196,9 +196,9 @@ impl Service {
 
     /// The servers of each listener that has several, by its name.
     fn servers(&self) -> BTreeMap<String, Vec<ServerRow>> {
-        let rows = |servers: Vec<_>| servers.iter().map(ServerRow::from).collect();
         let all = self.relay.servers().into_iter();
-        all.map(|(name, servers)| (name, rows(servers))).collect()
+        all.map(|(name, servers)| (name, servers.iter().map(ServerRow::from).collect()))
+            .collect()
     }
 
     fn totals(&self) -> Totals {

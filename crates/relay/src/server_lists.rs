@@ -42,7 +42,9 @@ impl SharedServers {
     pub fn set(&self, listener: &Arc<Listener>) -> Option<Arc<ServerPool>> {
         let settings = listener.servers.as_ref()?;
         let mut lists = self.lock();
-        let known = lists.get(&listener.name).and_then(|(pool, _)| pool.upgrade());
+        let known = lists
+            .get(&listener.name)
+            .and_then(|(pool, _)| pool.upgrade());
         let new = || Arc::new(ServerPool::new(Arc::clone(&self.control)));
         let pool = known.unwrap_or_else(new);
         pool.lock().set(self.clock.now(), settings);

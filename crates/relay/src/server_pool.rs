@@ -164,7 +164,9 @@ mod tests {
         let pool = ServerPool::new(Arc::new(Control::new().unwrap()));
         let servers = ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"];
         let settings = ServerSettings {
-            servers: servers.map(|text| Server::Address(text.parse().unwrap())).to_vec(),
+            servers: servers
+                .map(|text| Server::Address(text.parse().unwrap()))
+                .to_vec(),
             health_check: None,
         };
         pool.lock().set(Time::ZERO, &settings);
@@ -179,7 +181,10 @@ mod tests {
     fn suspects(pool: &ServerPool) -> Vec<bool> {
         let readings = pool.lock().readings(Time::ZERO);
         let is_suspect = |health| health == Some(Health::Suspect);
-        readings.into_iter().map(|of| is_suspect(of.health)).collect()
+        readings
+            .into_iter()
+            .map(|of| is_suspect(of.health))
+            .collect()
     }
 
     #[test]

@@ -21,7 +21,9 @@ fn settings(servers: &[Server], check: Option<u64>) -> ServerSettings {
 
 /// Servers at the addresses 1 to `count`, which are checked every second.
 fn checked(count: u8) -> Servers {
-    let all: Vec<Server> = (1..=count).map(|host| Server::Address(address(host))).collect();
+    let all: Vec<Server> = (1..=count)
+        .map(|host| Server::Address(address(host)))
+        .collect();
     let mut servers = Servers::default();
     servers.set(at(0), &settings(&all, Some(1000)));
     servers
@@ -66,7 +68,11 @@ fn the_fewest_sessions_decide_and_equals_take_turns() {
     }
     let next: Vec<u8> = (0..3).map(|_| host(begin(&mut servers, at(0)))).collect();
     assert_eq!(next, [2, 2, 1]);
-    let sessions: Vec<u64> = servers.readings(at(0)).iter().map(|of| of.sessions).collect();
+    let sessions: Vec<u64> = servers
+        .readings(at(0))
+        .iter()
+        .map(|of| of.sessions)
+        .collect();
     assert_eq!(sessions, [3, 2, 2]);
 }
 
@@ -150,7 +156,9 @@ fn with_all_down_each_has_its_turn() {
     for second in 0..3 {
         check(&mut servers, at(1000 * second), &[]);
     }
-    let hosts: BTreeSet<u8> = (0..3).map(|_| host(begin(&mut servers, at(3000)))).collect();
+    let hosts: BTreeSet<u8> = (0..3)
+        .map(|_| host(begin(&mut servers, at(3000))))
+        .collect();
     assert_eq!(hosts, BTreeSet::from([1, 2, 3]));
     // A suspect server is better than one that is down.
     check(&mut servers, at(3000), &[3]);
@@ -164,8 +172,15 @@ fn with_all_down_each_has_its_turn() {
 #[test]
 fn the_second_try_prefers_another_server() {
     let mut servers = Servers::default();
-    servers.set(at(0), &settings(&[name("a.example"), name("b.example")], None));
-    let ids: Vec<ServerId> = servers.take_look_ups(at(0)).into_iter().map(|(id, _)| id).collect();
+    servers.set(
+        at(0),
+        &settings(&[name("a.example"), name("b.example")], None),
+    );
+    let ids: Vec<ServerId> = servers
+        .take_look_ups(at(0))
+        .into_iter()
+        .map(|(id, _)| id)
+        .collect();
     let ips = |hosts: &[u8]| -> Vec<IpAddr> { hosts.iter().map(|of| address(*of).ip()).collect() };
     servers.note_addresses(at(1), ids[0], &ips(&[1, 2]));
     let first = begin(&mut servers, at(1));
@@ -184,7 +199,13 @@ fn the_second_try_prefers_another_server() {
 #[test]
 fn names_are_looked_up_every_30_seconds_and_keep_their_last_addresses() {
     let mut servers = Servers::default();
-    servers.set(at(0), &settings(&[name("a.example"), Server::Address(address(9))], Some(1000)));
+    servers.set(
+        at(0),
+        &settings(
+            &[name("a.example"), Server::Address(address(9))],
+            Some(1000),
+        ),
+    );
     let due = servers.take_look_ups(at(0));
     assert_eq!(due.len(), 1);
     assert_eq!(due[0].1, "a.example");
@@ -199,7 +220,9 @@ fn names_are_looked_up_every_30_seconds_and_keep_their_last_addresses() {
     servers.note_addresses(at(5001), id, &found);
     assert_eq!(servers.without_address(), None);
     assert_eq!(servers.next_look_up(), Some(at(35_001)));
-    let used: BTreeSet<u8> = (0..4).map(|_| host(begin(&mut servers, at(5002)))).collect();
+    let used: BTreeSet<u8> = (0..4)
+        .map(|_| host(begin(&mut servers, at(5002))))
+        .collect();
     assert_eq!(used, BTreeSet::from([1, 2, 9]));
     // Each of its addresses is checked, and one that stays keeps its health.
     for second in 6..9 {
@@ -233,7 +256,11 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
     }
     let other = [2, 3].map(|host| Server::Address(address(host)));
     servers.set(at(3000), &settings(&other, Some(1000)));
-    let health: Vec<_> = servers.readings(at(3000)).iter().map(|of| of.health).collect();
+    let health: Vec<_> = servers
+        .readings(at(3000))
+        .iter()
+        .map(|of| of.health)
+        .collect();
     assert_eq!(health, [Some(Health::Down), Some(Health::Up)]);
     // A session of a server that was removed ends.
     servers.end(first.server);
@@ -256,7 +283,10 @@ fn a_check_that_could_not_be_carried_out_changes_nothing_but_comes_again() {
         assert_eq!(servers.note_check(at(1000 * second), due[0], None), None);
     }
     let reading = &servers.readings(at(9000))[0];
-    assert_eq!((reading.health, reading.failed_checks), (Some(Health::Up), 0));
+    assert_eq!(
+        (reading.health, reading.failed_checks),
+        (Some(Health::Up), 0)
+    );
 }
 
 #[test]

@@ -192,7 +192,11 @@ pub(super) fn loops(
                 other.is_some_and(|other| accepts(other.listen, to, &is_local))
             })
         };
-        servers.unwrap_or_default().into_iter().filter_map(at).collect()
+        servers
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(at)
+            .collect()
     };
     let next: Vec<Vec<usize>> = listeners.iter().map(next).collect();
     let name = |at: usize| listeners[at].relay.name.clone();

@@ -419,7 +419,12 @@ impl ListenerTable {
         let negotiation = negotiation(source, &mode, explicit_keys, &places, overlay)?;
         let to = match (negotiation, &mode) {
             (Some(negotiation), _) => negotiation.into(),
-            (None, Mode::Forward(Forward { to: To::One(to), .. })) => (*to).into(),
+            (
+                None,
+                Mode::Forward(Forward {
+                    to: To::One(to), ..
+                }),
+            ) => (*to).into(),
             // A listener with several servers always negotiates.
             (None, _) => Destination::Original,
         };

@@ -56,7 +56,9 @@ fn one_string_stays_one_address_and_checks_are_off_unless_they_are_wanted() {
 
 #[test]
 fn wrong_servers_are_located() {
-    let many: Vec<String> = (1..=17).map(|host| format!("\"192.0.2.{host}:80\"")).collect();
+    let many: Vec<String> = (1..=17)
+        .map(|host| format!("\"192.0.2.{host}:80\""))
+        .collect();
     let many = format!("[{}]", many.join(", "));
     for (to, more, expected) in [
         ("[]", "", "the list has no server"),
@@ -126,5 +128,9 @@ fn the_shortest_circle_through_lists_is_named() {
 fn addresses_of_one_ip_version_serve_a_list_with_both() {
     let to = "[\"192.0.2.1:80\", \"[2001:db8::1]:80\", \"a.example:80\"]";
     read(&listener(to, "source = [\"2001:db8::9\"]")).unwrap();
-    read(&listener("[\"a.example:80\"]", "source = [\"2001:db8::9\"]")).unwrap();
+    read(&listener(
+        "[\"a.example:80\"]",
+        "source = [\"2001:db8::9\"]",
+    ))
+    .unwrap();
 }

@@ -68,7 +68,11 @@ fn session(address: SocketAddr) -> (TcpStream, u8) {
 }
 
 fn readings(relay: &Relay) -> Vec<ServerReading> {
-    relay.observer().servers().remove("test").unwrap_or_default()
+    relay
+        .observer()
+        .servers()
+        .remove("test")
+        .unwrap_or_default()
 }
 
 fn health(relay: &Relay) -> Vec<Option<Health>> {

@@ -82,7 +82,9 @@ fn a_dead_server_loses_its_new_sessions_only_and_comes_back() {
 fn a_silent_server_costs_half_of_the_time() {
     let _second = NamedServer::start(address("127.0.0.1:9002"), 2);
     let text = forwarding("[\"[2001:db8::9]:9001\", \"127.0.0.1:9002\"]");
-    let text = text.replace("20 s", "2 s").replace("health_check = \"200 ms\"", "");
+    let text = text
+        .replace("20 s", "2 s")
+        .replace("health_check = \"200 ms\"", "");
     let _proxy = Midspan::here(&text);
     assert_eq!(session().1, 2);
     wait_until("suspect", || is_in_state("[2001:db8::9]:9001", "suspect"));
@@ -118,7 +120,9 @@ fn a_name_that_changes_its_address_is_followed() {
     drop(before);
     wait_until("named in the log", || {
         let lines = proxy.ended_sessions();
-        lines.iter().any(|line| line["destination"] == "web.example:9001")
+        lines
+            .iter()
+            .any(|line| line["destination"] == "web.example:9001")
     });
 }
 

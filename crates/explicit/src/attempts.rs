@@ -20,6 +20,8 @@ pub struct Attempts {
     waiting: VecDeque<SocketAddr>,
     /// Time at which the next attempt is due.
     next: Time,
+    /// Time between the starts of two attempts if none has failed.
+    delay: TimeSpan,
 }
 
 impl Attempts {
@@ -42,7 +44,22 @@ impl Attempts {
             waiting.extend(families.iter_mut().filter_map(VecDeque::pop_front));
         }
         waiting.truncate(MAXIMUM_ADDRESSES);
-        Self { waiting, next: now }
+        Self {
+            waiting,
+            next: now,
+            delay: ATTEMPT_DELAY,
+        }
+    }
+
+    /// Attempts to these addresses in this order, the first at once, each other one after a failure or this
+    /// delay.
+    #[must_use]
+    pub fn in_order(addresses: Vec<SocketAddr>, delay: TimeSpan, now: Time) -> Self {
+        Self {
+            waiting: addresses.into(),
+            next: now,
+            delay,
+        }
     }
 
     /// The address to try now, if there is one; call this until it returns `None`.
@@ -51,7 +68,7 @@ impl Attempts {
             return None;
         }
         let address = self.waiting.pop_front()?;
-        self.next = now + ATTEMPT_DELAY;
+        self.next = now + self.delay;
         Some(address)
     }
 
@@ -62,7 +79,7 @@ impl Attempts {
 
     /// There is no room for another attempt: the next one waits as long as after the start of one.
     pub fn postpone(&mut self, now: Time) {
-        self.next = now + ATTEMPT_DELAY;
+        self.next = now + self.delay;
     }
 
     /// When the next attempt is due; `None` if none is left.
@@ -127,6 +144,17 @@ mod tests {
         let failed = second + TimeSpan::from_milliseconds(1);
         attempts.handle_failure(failed);
         assert_eq!(attempts.due(failed), Some(given[2]));
+        assert_eq!(attempts.next(), None);
+    }
+    #[test]
+    fn chosen_servers_keep_their_order_and_have_their_time() {
+        let given = ["1.0.0.1:1", "[2::1]:1"].map(address);
+        let delay = TimeSpan::from_seconds(15);
+        let mut attempts = Attempts::in_order(given.to_vec(), delay, Time::ZERO);
+        assert_eq!(attempts.due(Time::ZERO), Some(given[0]));
+        assert_eq!(attempts.next(), Some(Time::ZERO + delay));
+        attempts.handle_failure(Time::ZERO);
+        assert_eq!(attempts.due(Time::ZERO), Some(given[1]));
         assert_eq!(attempts.next(), None);
     }
 }

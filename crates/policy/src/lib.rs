@@ -7,6 +7,7 @@
 //! | decision | moment | content |
 //! | --- | --- | --- |
 //! | [`RouteDecision`](overlay::RouteDecision) | when a client has requested a server | by which other proxies the session goes |
+//! | [`ServerAddress`](servers::ServerAddress) | when a client of a listener with several servers has arrived | which of them its session gets |
 //! | [`Passage`] | at a SYN and its repetitions | pass because of an asymmetric route, or not |
 //! | [`Admission`] | before there is a socket | intercept, bypass or refuse; handshake |
 //! | [`LearnedStart`] | at the SYN | initial window towards the client, from earlier sessions; perhaps [bounded](bounded_start) by the relay |
@@ -78,6 +79,7 @@ mod sample;
 mod sampling_pace;
 pub mod sending_ahead;
 pub mod server_windows;
+pub mod servers;
 mod settings;
 pub mod shared_path;
 mod start;

@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::client::{self, ClientError, Place};
 use crate::configuration::{Configuration, ControlSocket};
 use crate::learned::{ForgottenCounts, LeftAloneRow};
-use crate::summary::DrainedClients;
+use crate::summary::{DrainedClients, ServerRow};
 
 /// Time limit of a command; a reload waits for the relay.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
@@ -369,12 +369,15 @@ pub struct ListenerStatus {
     /// The address of a forward listener.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub listen: Option<String>,
-    /// The server of a forward listener.
+    /// The server of a forward listener, or its servers.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub to: Option<String>,
     /// Interfaces at which clients of a transparent listener arrive.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub interfaces: Vec<String>,
+    /// The servers of a listener that has several, if the relay was asked for them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub servers: Vec<ServerRow>,
 }
 
 /// A command did not reach a proxy, or was refused.

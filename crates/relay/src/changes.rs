@@ -35,6 +35,7 @@ impl Relay {
             // If the thread has ended, its owner notices that.
             let _ = thread.updates.send(Update::Add(Box::new(acceptor)));
         }
+        self.check_servers();
         self.control.wake();
         Ok(id)
     }
@@ -48,6 +49,7 @@ impl Relay {
             let acceptor = self.acceptor(number, id, None, &listener);
             let _ = thread.updates.send(Update::Change(Box::new(acceptor)));
         }
+        self.check_servers();
         self.control.wake();
     }
 

@@ -97,6 +97,12 @@ impl KnownListeners {
         })
     }
 
+    /// Whether a listener has several servers.
+    pub fn have_servers(&self) -> bool {
+        let mut all = self.0.values();
+        all.any(|known| known.listener.servers.is_some())
+    }
+
     /// The open sockets of a thread, with their listeners.
     pub fn of_thread(&self, thread: usize) -> impl Iterator<Item = ListenerOfThread> {
         self.0.iter().filter_map(move |(id, known)| {

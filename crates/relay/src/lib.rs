@@ -45,6 +45,7 @@
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a fault | |
 //! | [`overlay`] | what is known of the overlay; warm connections to its nodes | |
+//! | `server_pool`, `server_lists`, `server_checks` | the servers of a listener that has several: one for each session; looked up and checked | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
 //! | `handing`, `succession` | sessions that another relay continues | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
@@ -173,6 +174,9 @@ mod sample;
 #[cfg(test)]
 mod scripted;
 pub mod seeded_faults;
+mod server_checks;
+mod server_lists;
+mod server_pool;
 mod session;
 mod sessions;
 mod settings;
@@ -210,6 +214,7 @@ pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use midspan_policy::{Offered, Policy};
 use midspan_units::Time;
@@ -223,6 +228,7 @@ use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
 use running::{RunningThread, ThreadSettings};
+use server_lists::SharedServers;
 use sharing::ListeningSocket;
 
 /// Descriptors of a relay in addition to those of sessions: listening sockets, epoll and others.
@@ -245,6 +251,8 @@ struct Shared {
     suspects: SharedSuspects,
     /// What is known of the overlay.
     overlay: SharedOverlay,
+    /// The servers of listeners that have several.
+    servers: SharedServers,
 }
 
 impl Shared {
@@ -267,6 +275,7 @@ impl Shared {
             knowledge: self.knowledge.clone(),
             suspects: self.suspects.clone(),
             overlay: self.overlay.clone(),
+            servers: self.servers.set(listener),
             listener: Arc::clone(listener),
         }
     }
@@ -318,6 +327,8 @@ pub struct Relay {
     names: Arc<Names>,
     /// Clients that sent wrong passwords.
     tries: Arc<Tries>,
+    /// The thread that checks servers, once a listener has several.
+    checking: Option<JoinHandle<()>>,
 }
 
 impl Relay {
@@ -351,6 +362,8 @@ impl Relay {
         if settings.threads == 0 {
             return Err(Error::NoThreads);
         }
+        let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
+        let (control, clock) = (Arc::new(control), Clock::start_from(settings.begins_at));
         // Two descriptors for each pipe.
         let pipes = settings.pipes_per_thread() as u64 * settings.threads as u64 * 2;
         let shared = Shared {
@@ -361,6 +374,7 @@ impl Relay {
             knowledge: SharedKnowledge::default(),
             suspects: SharedSuspects::default(),
             overlay: SharedOverlay::default(),
+            servers: SharedServers::new(Arc::clone(&control), clock),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
@@ -376,9 +390,6 @@ impl Relay {
             }
         }
         warn_without_pipes(settings);
-        let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
-        let clock = Clock::start_from(settings.begins_at);
-        let control = Arc::new(control);
         let mut relay = Self {
             names: Arc::new(Names::new(Arc::clone(&control))),
             tries: Arc::default(),
@@ -392,13 +403,28 @@ impl Relay {
             next_listener: count,
             clock,
             offered: settings.offered,
+            checking: None,
         };
         for (number, acceptors) in acceptors.into_iter().enumerate() {
             let started = relay.start_thread(number, acceptors)?;
             relay.roster.add(started.counters, started.mailbox);
             relay.threads.push(started.thread);
         }
+        relay.check_servers();
         Ok(relay)
+    }
+
+    /// Starts the thread that checks servers, if a listener has several and the thread does not run yet.
+    fn check_servers(&mut self) {
+        if self.checking.is_some() || !self.known.have_servers() {
+            return;
+        }
+        let (servers, limits) = (self.shared.servers.clone(), Arc::clone(&self.shared.limits));
+        let around = (Arc::clone(&self.control), self.clock);
+        match server_checks::start(servers, self.names.of_thread(), limits, around) {
+            Ok(thread) => self.checking = Some(thread),
+            Err(error) => tracing::error!("servers cannot be looked up and checked: {error}"),
+        }
     }
 
     /// Sets the resolver for [`Destination::Negotiated`], at the other end of this socket.
@@ -497,6 +523,7 @@ impl Relay {
             limits: Arc::clone(&self.shared.limits),
             knowledge: self.shared.knowledge.clone(),
             overlay: self.shared.overlay.clone(),
+            servers: self.shared.servers.clone(),
             clock: self.clock,
         }
     }
@@ -517,6 +544,9 @@ impl Drop for Relay {
     fn drop(&mut self) {
         self.control.give(Command::Stop);
         self.threads.drain(..).for_each(RunningThread::join);
+        if let Some(thread) = self.checking.take() {
+            let _ = thread.join();
+        }
     }
 }
 

@@ -33,6 +33,7 @@ use super::openings::Released;
 use super::overlay::SharedOverlay;
 use super::register::{InHand, Register, SharedSocket};
 use super::remembered::Remembered;
+use super::server_pool::ServerPool;
 use super::session::{Buffers, Session};
 use super::settings::Error;
 use super::sharing::ListeningSocket;
@@ -63,6 +64,8 @@ pub struct Acceptor {
     pub suspects: SharedSuspects,
     /// What is known of the overlay.
     pub overlay: SharedOverlay,
+    /// The servers of its sessions, if the listener has several.
+    pub servers: Option<Arc<ServerPool>>,
     /// Counts its sessions.
     pub counters: Arc<ListenerCounters>,
     /// Its sessions' buffers while memory is not short.
@@ -111,6 +114,8 @@ pub struct AcceptorParts {
     pub suspects: SharedSuspects,
     /// What is known of the overlay.
     pub overlay: SharedOverlay,
+    /// The servers of the listener, if it has several.
+    pub servers: Option<Arc<ServerPool>>,
 }
 
 /// Sets the options on a listening socket that accepted connections inherit.
@@ -144,6 +149,7 @@ impl Acceptor {
             knowledge,
             suspects,
             overlay,
+            servers,
         } = parts;
         Self {
             id,
@@ -156,6 +162,7 @@ impl Acceptor {
             knowledge,
             suspects,
             overlay,
+            servers,
             counters,
             buffers: Buffers::from(&listener.session),
             places,

@@ -1,6 +1,6 @@
 //! The view as lines and a table, for at least 80 columns and 24 lines.
 
-use midspan_proxy::summary::{DrainedClients, LegsSummary, Summary};
+use midspan_proxy::summary::{DrainedClients, LegsSummary, ServerRow, Summary};
 use midspan_relay::observation::{LegReport, SessionReport};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
@@ -236,7 +236,16 @@ fn selection(view: &View, summary: &Summary) -> String {
             format!("{} sessions of {client}", count(matched.sessions))
         }
         (Rows::Sessions, None) => format!("{} sessions", count(matched.sessions)),
-        (Rows::Listeners, _) => format!("{} listeners", summary.listeners.len()),
+        (Rows::Listeners, _) => {
+            let selected = summary.listeners.get(view.selected);
+            let servers = selected.map_or(&[][..], |row| &row.servers);
+            let servers: Vec<String> = servers.iter().map(server).collect();
+            let mut text = format!("{} listeners", summary.listeners.len());
+            if !servers.is_empty() {
+                text += &format!("   servers: {}", servers.join(", "));
+            }
+            text
+        }
         (Rows::Prefixes, _) => match summary.prefixes.len() {
             0 => "no client prefix, or no rate of clients is limited".to_owned(),
             number => format!("{number} client prefixes"),
@@ -267,6 +276,15 @@ fn selection(view: &View, summary: &Summary) -> String {
     }
     if !summary.complete {
         text += "   a thread of the relay did not answer";
+    }
+    text
+}
+
+/// A server of the selected listener: its state and its sessions, and how many checks have failed.
+fn server(row: &ServerRow) -> String {
+    let mut text = format!("{} {} {}", row.server, row.state, count(row.sessions));
+    if row.failed_checks > 0 {
+        text += &format!(" ({} checks failed)", count(row.failed_checks));
     }
     text
 }

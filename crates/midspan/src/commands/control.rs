@@ -1,5 +1,6 @@
 //! `midspan status`, `bypass`, `drain`, `kick` and `reload`: commands to a running proxy.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -7,7 +8,7 @@ use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::{
     Answer, DrainedListener, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
 };
-use midspan_proxy::summary::{DrainedClients, Summary};
+use midspan_proxy::summary::{DrainedClients, ServerRow, Summary};
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
@@ -22,6 +23,22 @@ pub fn status(options: &ControlOptions) -> Outcome {
             print_status(status);
         }
     })
+}
+
+/// Adds the servers of listeners that have several. The relay has them; if it does not answer, they are
+/// missing.
+fn add_servers(socket: &Path, status: &mut Status) {
+    if !(status.listeners.iter()).any(|listener| listener.mode == "forward") {
+        return;
+    }
+    let Ok((200, text)) = client::get(Place::Socket(socket.to_owned()), "/servers") else {
+        return;
+    };
+    let mut servers: BTreeMap<String, Vec<ServerRow>> =
+        serde_json::from_str(&text).unwrap_or_default();
+    for listener in &mut status.listeners {
+        listener.servers = servers.remove(&listener.name).unwrap_or_default();
+    }
 }
 
 /// Sets or lists bypasses.
@@ -76,6 +93,9 @@ fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Ans
     let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
     let mut answer = ask(&socket, request)?;
     count_sessions(&socket, &mut answer);
+    if let Some(status) = &mut answer.status {
+        add_servers(&socket, status);
+    }
     if options.output.json {
         printing::line(serde_json::to_string_pretty(&answer).into_diagnostic()?);
     } else if answer.ok {
@@ -150,6 +170,12 @@ fn print_status(status: &Status) {
             listener.name,
             way(listener)
         ));
+        for server in &listener.servers {
+            printing::line(format_args!(
+                "  server {}: {}, sessions: {}, failed checks: {}",
+                server.server, server.state, server.sessions, server.failed_checks
+            ));
+        }
     }
     printing::line(bypassed(&status.bypasses));
     if !status.drained.is_empty() {

@@ -7,6 +7,7 @@ mod encoding;
 use std::collections::BTreeMap;
 use std::fmt;
 
+use midspan_policy::servers::ServerReading;
 use midspan_relay::Statistics;
 use midspan_relay::observation::{
     Ending, GainTotals, HistogramTotals, LegTotals, ListenerTotals, MemoryUse, PIECE_BOUNDS,
@@ -31,6 +32,8 @@ pub struct Snapshot {
     pub memory: MemoryUse,
     /// Of each listener, by its name.
     pub listeners: BTreeMap<String, ListenerTotals>,
+    /// The servers of each listener that has several, by its name.
+    pub servers: BTreeMap<String, Vec<ServerReading>>,
     /// Of the gate, where there are transparent listeners.
     pub gate: Option<GateStatistics>,
     /// Clients known to take oversized segments, and known not to.
@@ -117,11 +120,13 @@ macro_rules! unit {
 mod interception;
 mod overlay;
 mod process;
+mod servers;
 
 /// All metrics.
 fn metrics() -> impl Iterator<Item = &'static Metric> {
     let lists = [
         OF_MIDSPAN,
+        servers::OF_SERVERS,
         interception::OF_INTERCEPTION,
         overlay::OF_OVERLAY,
         process::OF_PROCESSES,

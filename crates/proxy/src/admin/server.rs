@@ -3,6 +3,7 @@
 //! [`midspan_service::pages`] bounds connections and requests. The relay's threads get one query at a
 //! time, ten per second; queries for what was learned, for which they may wait, count as such.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use midspan_linux::process_use::ProcessFiles;
@@ -19,7 +20,7 @@ use crate::gate::GateObserver;
 use crate::health::{Health, OwnUse};
 use crate::learned::{self, Learned};
 use crate::overlay::{OverlayReport, RoutesQuery, RoutesReport};
-use crate::summary::{self, By, Cost, Query, Summary, Summed, Totals};
+use crate::summary::{self, By, Cost, Query, ServerRow, Summary, Summed, Totals};
 
 /// Pause between two queries to the relay's threads.
 const QUESTION_PAUSE: Duration = Duration::from_millis(100);
@@ -67,6 +68,7 @@ impl Service {
             statistics: self.relay.statistics(),
             memory: self.relay.memory(),
             listeners: self.relay.listeners(),
+            servers: self.relay.servers(),
             gate: self.gate.as_ref().map(GateObserver::statistics),
             verdicts: self.narrow.verdicts.counts(),
             fragments: self.narrow.fragments.now(),
@@ -154,11 +156,15 @@ impl Service {
             matched,
             clients,
             sessions,
-            listeners,
+            mut listeners,
             ended,
         } = summary::sum(survey, query, self.relay.learned().1.now(), || {
             self.relay.listeners()
         });
+        let mut servers = self.servers();
+        for row in &mut listeners {
+            row.servers = servers.remove(&row.listener).unwrap_or_default();
+        }
         let gains = self.relay.gains();
         let known = self.health.known();
         let uptime = self.since.elapsed();
@@ -193,6 +199,13 @@ impl Service {
                 longest_slice_seconds: cost.longest.as_secs_f64(),
             },
         }
+    }
+
+    /// The servers of each listener that has several, by its name.
+    fn servers(&self) -> BTreeMap<String, Vec<ServerRow>> {
+        let all = self.relay.servers().into_iter();
+        all.map(|(name, servers)| (name, servers.iter().map(ServerRow::from).collect()))
+            .collect()
     }
 
     fn totals(&self) -> Totals {
@@ -295,6 +308,7 @@ impl Pages for Service {
             "/health" => self.health(query),
             "/sessions" => self.sessions(query).await,
             "/summary" => self.summary(query).await,
+            "/servers" => json(&self.servers()),
             "/learned" => self.learned(query).await,
             "/overlay" => self.overlay(),
             "/overlay/routes" => self.overlay_routes(query),

@@ -1,7 +1,7 @@
 //! The features of the kernel.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -152,7 +152,8 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
         .collect();
     let wants_ipv6 = context.configuration.listeners.iter().any(|listener| {
         listener.listen().is_some_and(|listen| listen.is_ipv6())
-            || listener.forward().is_some_and(|f| f.to.is_ipv6())
+            || (listener.forward())
+                .is_some_and(|f| f.to.addresses().iter().any(SocketAddr::is_ipv6))
             || listener.transparent().is_some_and(|t| t.ipv6)
     });
     if wants_ipv6 {

@@ -2,7 +2,7 @@
 //! every limit that bounds it, and what raises a limit below what is expected.
 
 use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use midspan_gateway::interception::timeouts;
 use midspan_linux::connection_tracking::Occupancy;
@@ -389,7 +389,12 @@ fn pairs(listeners: &[Listener]) -> Option<(u64, bool)> {
         match &listener.mode {
             Mode::Transparent(_) => return None,
             Mode::Forward(Forward { to, .. }) => {
-                forward.extend(source.in_turn(*to, 0).map(|source| (*to, source)));
+                let mut servers = to.addresses();
+                // All names together count as one server, because their addresses are not known here.
+                servers.extend(to.has_names().then(|| SocketAddr::from(([0, 0, 0, 0], 0))));
+                for to in servers {
+                    forward.extend(source.in_turn(to, 0).map(|source| (to, source)));
+                }
             }
             Mode::Explicit(_) => {
                 let [four, six] = [true, false].map(|is_four| {

@@ -1,6 +1,7 @@
 //! What must hold between the keys of a file.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::ops::Range;
 
@@ -133,17 +134,18 @@ fn check_listening_addresses(configuration: &Configuration) -> Result<(), Locate
 }
 
 fn check_destination(source: &Source, listener: &Listener) -> Result<(), Located> {
-    let Some(to) = listener.forward().map(|forward| forward.to) else {
-        return Ok(());
-    };
-    let message = if to.port() == 0 {
-        "a destination needs a port other than 0".to_owned()
-    } else if to.ip().is_unspecified() || to.ip().is_multicast() {
-        format!("{} is not the address of one host", to.ip())
-    } else {
-        return Ok(());
-    };
-    Err(Located::new(source, listener.places.to.clone(), message))
+    let servers = listener.forward().map(|forward| forward.to.addresses());
+    for to in servers.unwrap_or_default() {
+        let message = if to.port() == 0 {
+            "a destination needs a port other than 0".to_owned()
+        } else if to.ip().is_unspecified() || to.ip().is_multicast() {
+            format!("{} is not the address of one host", to.ip())
+        } else {
+            continue;
+        };
+        return Err(Located::new(source, listener.places.to.clone(), message));
+    }
+    Ok(())
 }
 
 /// No chain of listeners may come back to where it began.
@@ -181,30 +183,53 @@ pub(super) fn loops(
     is_local: impl Fn(SocketAddr) -> bool,
 ) -> Vec<Vec<String>> {
     let listeners = &configuration.listeners;
-    let next = |listener: &Listener| {
-        let to = listener.forward()?.to;
-        listeners.iter().find(|other| {
-            let other = other.forward();
-            other.is_some_and(|other| accepts(other.listen, to, &is_local))
-        })
+    // The listeners to which each listener forwards.
+    let next = |listener: &Listener| -> Vec<usize> {
+        let servers = listener.forward().map(|forward| forward.to.addresses());
+        let at = |to: SocketAddr| {
+            listeners.iter().position(|other| {
+                let other = other.forward();
+                other.is_some_and(|other| accepts(other.listen, to, &is_local))
+            })
+        };
+        servers
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(at)
+            .collect()
     };
-    let mut found = Vec::new();
-    for start in listeners {
-        let mut names = vec![start.relay.name.clone()];
-        let mut here = next(start);
-        // A chain longer than the number of listeners runs in a circle that `start` leads into.
-        while let Some(listener) = here
-            && names.len() <= listeners.len()
-        {
-            if listener.relay.name == start.relay.name {
-                found.push(names);
-                break;
+    let next: Vec<Vec<usize>> = listeners.iter().map(next).collect();
+    let name = |at: usize| listeners[at].relay.name.clone();
+    (0..listeners.len())
+        .filter_map(|start| circle(&next, start))
+        .map(|places| places.into_iter().map(name).collect())
+        .collect()
+}
+
+/// The shortest way from a listener back to itself: the listeners on it, in their order.
+fn circle(next: &[Vec<usize>], start: usize) -> Option<Vec<usize>> {
+    let mut before = BTreeMap::new();
+    let mut waiting = VecDeque::from([start]);
+    while let Some(here) = waiting.pop_front() {
+        for there in &next[here] {
+            if *there == start {
+                let mut places = vec![here];
+                while let Some(first) = places.last()
+                    && *first != start
+                {
+                    let place = *before.get(first)?;
+                    places.push(place);
+                }
+                places.reverse();
+                return Some(places);
             }
-            names.push(listener.relay.name.clone());
-            here = next(listener);
+            if let Entry::Vacant(place) = before.entry(*there) {
+                place.insert(here);
+                waiting.push_back(*there);
+            }
         }
     }
-    found
+    None
 }
 
 /// Whether a connection to `to` arrives at a socket that listens on `listen`.

@@ -13,6 +13,7 @@ use midspan_units::TimeSpan;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 
+use super::servers::To;
 use super::transparent::{Ports, TransparentKeys, prefix};
 use super::values::{Address, within};
 use super::{Explicit, Mode, Places};
@@ -77,7 +78,7 @@ pub(super) fn explicit(
     mode: &'static str,
     source: &Source,
     listen: Option<Spanned<Address>>,
-    to: Option<Spanned<Address>>,
+    to: Option<Spanned<To>>,
     keys: &TransparentKeys,
 ) -> Result<Mode, Located> {
     let to = to.map(|to| ("to", "forward", to.span()));
@@ -114,8 +115,11 @@ pub(super) fn negotiation(
                 }
             };
         }
-        Mode::Forward(_) if keys.first().is_none() => return Ok(None),
-        Mode::Forward(forward) => (Language::Fixed(forward.to), true),
+        Mode::Forward(forward) => match forward.to {
+            To::One(_) if keys.first().is_none() => return Ok(None),
+            To::One(to) => (Language::Fixed(to), true),
+            To::Several(_) => (Language::Servers, true),
+        },
         Mode::Explicit(explicit) if explicit.mode == "socks5" => (Language::Socks5, false),
         Mode::Explicit(explicit) if explicit.mode == "hop" => (Language::Hop, false),
         Mode::Explicit(_) => (Language::Http, false),
@@ -255,6 +259,10 @@ fn overlay_of(
         return Ok(None);
     }
     let place = asked.map_or_else(|| places.name.clone(), Spanned::span);
+    if language == Language::Servers {
+        let message = "`overlay` is not for listeners whose `to` is a list of servers";
+        return Err(Located::new(source, place, message));
+    }
     existing(source, place, overlay).map(Some)
 }
 

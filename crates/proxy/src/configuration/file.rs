@@ -21,7 +21,8 @@ use super::explicit::{
 use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::overlay::OverlayTable;
 use super::profile::{ProfileTable, profiles};
-use super::source_addresses::{SourceKey, source_addresses};
+use super::servers::{To, servers};
+use super::source_addresses::{OwnAddress, SourceKey, source_addresses};
 use super::state::state_directory;
 use super::transparent::{Family, Hosts, InterceptionTable, Ports, Quic, TransparentKeys};
 use super::values::{Address, within};
@@ -91,7 +92,9 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     listen: Option<Spanned<Address>>,
     #[serde(default)]
-    to: Option<Spanned<Address>>,
+    to: Option<Spanned<To>>,
+    #[serde(default)]
+    health_check: Option<Spanned<TimeSpan>>,
     #[serde(default)]
     interfaces: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(default)]
@@ -152,7 +155,7 @@ pub(super) struct ListenerTable {
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ModeKey {
-    /// Connects to one fixed address.
+    /// Connects to one fixed address, or to one of several servers.
     #[default]
     Forward,
     /// Connects to the server that the client requests by SOCKS5.
@@ -333,14 +336,11 @@ impl ListenerTable {
         overlay: Option<&Overlay>,
     ) -> Result<Listener, Located> {
         let name = self.name.span();
-        let span = |address: &Option<Spanned<Address>>| {
-            address.as_ref().map_or(name.clone(), Spanned::span)
-        };
         let of_leg =
             |leg: &Option<Spanned<LegSettings>>| leg.as_ref().map_or(name.clone(), Spanned::span);
         let places = Places {
-            listen: span(&self.listen),
-            to: span(&self.to),
+            listen: self.listen.as_ref().map_or(name.clone(), Spanned::span),
+            to: self.to.as_ref().map_or(name.clone(), Spanned::span),
             client_leg: of_leg(&self.client_leg),
             server_leg: of_leg(&self.server_leg),
             name,
@@ -430,11 +430,18 @@ impl ListenerTable {
         let negotiation = negotiation(source, &mode, explicit_keys, &places, overlay)?;
         let to = match (negotiation, &mode) {
             (Some(negotiation), _) => negotiation.into(),
-            (None, Mode::Forward(forward)) => forward.to.into(),
-            (None, Mode::Explicit(_) | Mode::Transparent(_)) => Destination::Original,
+            (
+                None,
+                Mode::Forward(Forward {
+                    to: To::One(to), ..
+                }),
+            ) => (*to).into(),
+            // A listener with several servers always negotiates.
+            (None, _) => Destination::Original,
         };
         let mut relay = midspan_relay::Listener {
             listen: mode.listen(),
+            servers: servers(source, &mode, self.health_check)?,
             session: SessionSettings {
                 policy,
                 client: leg(self.client_leg),
@@ -464,7 +471,7 @@ impl ListenerTable {
 fn forward(
     source: &Source,
     listen: Option<Spanned<Address>>,
-    to: Option<Spanned<Address>>,
+    to: Option<Spanned<To>>,
     keys: &TransparentKeys,
     places: &Places,
 ) -> Result<Mode, Located> {
@@ -479,7 +486,7 @@ fn forward(
     }
     Ok(Mode::Forward(Forward {
         listen: listen.ok_or_else(|| missing("listen"))?.into_inner().0,
-        to: to.ok_or_else(|| missing("to"))?.into_inner().0,
+        to: to.ok_or_else(|| missing("to"))?.into_inner(),
     }))
 }
 
@@ -487,15 +494,16 @@ fn forward(
 fn only_of_forward(
     source: &Source,
     listen: Option<Spanned<Address>>,
-    to: Option<Spanned<Address>>,
+    to: Option<Spanned<To>>,
 ) -> Result<(), Located> {
-    for (key, address) in [("listen", listen), ("to", to)] {
-        if let Some(address) = address {
+    let places = [listen.map(|key| key.span()), to.map(|key| key.span())];
+    for (key, place) in ["listen", "to"].into_iter().zip(places) {
+        if let Some(place) = place {
             let message = match key {
                 "to" => "`to` is for listeners of mode \"forward\"".to_owned(),
                 _ => format!("`{key}` is not for listeners of mode \"transparent\""),
             };
-            return Err(Located::new(source, address.span(), message));
+            return Err(Located::new(source, place, message));
         }
     }
     Ok(())

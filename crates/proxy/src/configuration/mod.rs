@@ -14,6 +14,7 @@ mod limits;
 mod overlay;
 pub(crate) mod passwords;
 mod profile;
+mod servers;
 mod source_addresses;
 mod state;
 mod transparent;
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize};
 pub use admin::AdminSettings;
 pub use check::{INITIAL_WINDOW_LIMIT, LISTENER_LIMIT, THREAD_LIMIT};
 pub use control::ControlSocket;
+pub use servers::To;
 pub use state::StateDirectory;
 pub use transparent::{InterceptionSettings, Quic, Transparent};
 pub(crate) use transparent::{ports, prefix};
@@ -96,7 +98,7 @@ pub struct RelaySettings {
 /// How connections reach a listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mode {
-    /// Connects each client to one fixed address.
+    /// Connects each client to one fixed address, or to one of several servers.
     Forward(Forward),
     /// Connects each client to the server that it names in the negotiation.
     Explicit(Explicit),
@@ -125,13 +127,13 @@ pub struct Explicit {
     pub mode: &'static str,
 }
 
-/// From one address to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// From one address to another, or to one of several servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Forward {
     /// Address and port to accept at.
     pub listen: SocketAddr,
-    /// Address and port to connect to.
-    pub to: SocketAddr,
+    /// Where to connect to.
+    pub to: To,
 }
 
 /// `[[listener]]`: how connections reach it, and what the relay does with them.
@@ -148,9 +150,9 @@ pub struct Listener {
 impl Listener {
     /// The addresses of a forward listener.
     #[must_use]
-    pub const fn forward(&self) -> Option<Forward> {
+    pub const fn forward(&self) -> Option<&Forward> {
         match &self.mode {
-            Mode::Forward(forward) => Some(*forward),
+            Mode::Forward(forward) => Some(forward),
             Mode::Explicit(_) | Mode::Transparent(_) => None,
         }
     }

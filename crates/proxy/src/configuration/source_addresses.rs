@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_relay::SourceAddresses;
@@ -123,8 +123,14 @@ pub(super) fn source_addresses(
             return wrong(place, format!("{ip} is listed twice"));
         }
     }
+    let servers = match mode {
+        Mode::Forward(forward) => forward.to.addresses(),
+        Mode::Explicit(_) | Mode::Transparent(_) => Vec::new(),
+    };
+    let fits = |server: &SocketAddr| seen.iter().any(|ip| ip.is_ipv4() == server.is_ipv4());
     if let Mode::Forward(forward) = mode
-        && !seen.iter().any(|ip| ip.is_ipv4() == forward.to.is_ipv4())
+        && !forward.to.has_names()
+        && !servers.iter().any(fits)
     {
         let message = format!(
             "none of these addresses has the IP version of {}",

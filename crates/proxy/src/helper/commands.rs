@@ -329,6 +329,7 @@ fn listener(listener: &Listener) -> ListenerStatus {
         listen: None,
         to: None,
         interfaces: Vec::new(),
+        servers: Vec::new(),
     };
     match &listener.mode {
         Mode::Forward(forward) => ListenerStatus {

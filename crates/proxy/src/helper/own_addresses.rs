@@ -122,8 +122,8 @@ impl MachineWatch {
                 .listeners
                 .iter()
                 .find(|of| of.relay.name == *name);
-            let to = listener.and_then(|of| Some(of.forward()?.to));
-            let to = to.map_or_else(String::new, |to| to.to_string());
+            let to = listener.and_then(|of| Some(of.forward()?.to.to_string()));
+            let to = to.unwrap_or_default();
             error!(
                 listener = %name,
                 to,

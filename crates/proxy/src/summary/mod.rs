@@ -27,7 +27,7 @@ pub(crate) use drained::count as count_drained;
 pub use prefixes::PrefixRow;
 pub(crate) use prefixes::rows as prefix_rows;
 pub use query::{By, Query, Sort};
-pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, SessionRow};
+pub use rows::{ClientRow, EndedRow, LegRow, ListenerRow, RowFigures, ServerRow, SessionRow};
 
 /// The answer to `GET /summary`. Unknown values are `None`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

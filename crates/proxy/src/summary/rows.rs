@@ -4,6 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
+use midspan_policy::servers::{Health, ServerReading};
 use midspan_relay::observation::{
     Direction, EndedFigures, Ending, Figures, HeldBy, LegReading, Limit, ListenerTotals,
     ReportedPhase,
@@ -59,10 +60,37 @@ pub struct ListenerRow {
     pub opened: u64,
     /// Sessions of these that ended otherwise than by a FIN in each direction.
     pub failed: u64,
+    /// The servers from which one is chosen for each session, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<ServerRow>,
     /// Their figures together, except bytes, which are all since the relay's start, of all clients. Legs
     /// and start are those of the session with the highest rate.
     #[serde(flatten)]
     pub figures: RowFigures,
+}
+
+/// A server of a listener that has several.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerRow {
+    /// Its name or address, with its port.
+    pub server: String,
+    /// `up`, `suspect`, `down`, or `no_address`.
+    pub state: String,
+    /// Its sessions.
+    pub sessions: u64,
+    /// Checks that have failed.
+    pub failed_checks: u64,
+}
+
+impl From<&ServerReading> for ServerRow {
+    fn from(reading: &ServerReading) -> Self {
+        Self {
+            server: reading.server.to_string(),
+            state: reading.health.map_or("no_address", Health::name).to_owned(),
+            sessions: reading.sessions,
+            failed_checks: reading.failed_checks,
+        }
+    }
 }
 
 /// A session that has ended.
@@ -291,6 +319,7 @@ pub(super) fn listeners(
             sessions: of_listener.sessions,
             opened: totals.opened,
             failed: totals.ended.iter().sum::<u64>() - closed,
+            servers: Vec::new(),
             figures: RowFigures {
                 bytes_to_client: totals.bytes_to_client,
                 bytes_to_server: totals.bytes_to_server,

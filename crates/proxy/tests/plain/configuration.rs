@@ -229,7 +229,7 @@ fn a_bad_address_is_located() {
     assert_eq!(
         error(&LISTENER.replace("192.0.2.1:80", "example.org:80")),
         "midspan.toml:4:6: \"example.org:80\" is not an address with a port: write \
-         \"192.0.2.1:80\" or \"[2001:db8::1]:80\"; names are not looked up"
+         \"192.0.2.1:80\" or \"[2001:db8::1]:80\"; names work in a list: [\"a.example:80\"]"
     );
     assert_eq!(
         error(&LISTENER.replace("\"127.0.0.1:8080\"", "8080")),

@@ -3,3 +3,4 @@
 mod configuration;
 mod configuration_explicit;
 mod configuration_overlay;
+mod configuration_servers;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
 use super::{SessionLimits, Shortage, lock};
+use crate::server_pool::ServerUse;
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
 ///
@@ -51,10 +52,12 @@ pub(crate) struct TakenPlace {
     holder: Mutex<Holder>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 struct Holder {
     /// `None` until a PROXY header contains the client.
     client: Option<Client>,
+    /// The session's server, if it was chosen from several.
+    server: Option<Box<ServerUse>>,
     is_gone: bool,
 }
 
@@ -127,6 +130,7 @@ impl Places {
         }
         let holder = Holder {
             client,
+            server: None,
             is_gone: false,
         };
         Ok(Seat(Arc::new(TakenPlace {
@@ -144,6 +148,7 @@ impl Places {
         }
         let holder = Holder {
             client: Some(client),
+            server: None,
             is_gone: false,
         };
         Seat(Arc::new(TakenPlace {
@@ -194,6 +199,14 @@ impl Seat {
         holder.client = Some(client);
         Ok(())
     }
+
+    /// The session counts at this server, until it gives its place back.
+    pub(crate) fn set_server(&mut self, server: ServerUse) {
+        let mut holder = lock(&self.0.holder);
+        if !holder.is_gone {
+            holder.server = Some(Box::new(server));
+        }
+    }
 }
 
 impl TakenPlace {
@@ -203,6 +216,7 @@ impl TakenPlace {
         if std::mem::replace(&mut holder.is_gone, true) {
             return;
         }
+        holder.server = None;
         for level in self.places.chain() {
             lock(&level.content).give_back(holder.client);
         }
@@ -265,6 +279,10 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::Control;
+    use crate::server_pool::{ServerChoice, ServerPool};
+    use midspan_policy::servers::{Server, ServerSettings};
+    use midspan_units::Time;
 
     fn limits(sessions: u32, per_client: u32) -> SessionLimits {
         SessionLimits {
@@ -382,6 +400,31 @@ mod tests {
         drop(seats);
         assert_eq!((all.taken().0, one.of_clients().len()), (0, 0));
         assert!(Places::take(&one, Some(a)).is_ok());
+    }
+
+    #[test]
+    fn a_session_counts_at_its_server_as_long_as_it_has_its_place() {
+        let pool = ServerPool::new(Arc::new(Control::new().unwrap()));
+        let settings = ServerSettings {
+            servers: vec![Server::Address("192.0.2.1:80".parse().unwrap())],
+            health_check: None,
+        };
+        pool.lock().set(Time::ZERO, &settings);
+        let pool = Arc::new(pool);
+        let mut choice = ServerChoice::new(&pool, Time::ZERO, |_| true).unwrap();
+        let first = choice.first();
+        choice.begin(first);
+        let server = choice.end(Time::ZERO, Some(first)).unwrap();
+        let places = Arc::new(Places::new(limits(2, 2), None));
+        let mut seat = Places::take(&places, None).unwrap();
+        seat.set_server(server);
+        let sessions = || pool.lock().readings(Time::ZERO)[0].sessions;
+        assert_eq!(sessions(), 1);
+        // Of a stuck thread, which keeps the seat.
+        seat.place().upgrade().unwrap().give_back();
+        assert_eq!(sessions(), 0);
+        drop(seat);
+        assert_eq!(sessions(), 0);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use std::os::fd::AsFd;
 
 use midspan_linux::tcp;
 use midspan_policy::overlay::Overlay;
+use midspan_policy::servers::ServerSettings;
 use midspan_policy::{Handshake, LegStart, SessionSettings};
 use midspan_units::{Dscp, Probability};
 use serde::{Deserialize, Serialize};
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Network;
 use crate::leg_options::{self, LegError};
 use crate::limits::ListenerLimits;
+use crate::machine;
 use crate::profile::{AccessProfile, SegmentMarks};
 
 /// A place where connections are accepted, and what the relay does with them. Plain data, without
@@ -38,6 +40,9 @@ pub struct Listener {
     pub listen: Option<SocketAddr>,
     /// The destination of its sessions.
     pub to: Destination,
+    /// The servers from which one is chosen for each session, if there are several
+    /// ([`Language::Servers`]).
+    pub servers: Option<ServerSettings>,
     /// The settings of legs. The relay does not set `initial_window` on sockets, because Linux supports it on
     /// routes only. The packet mark of a socket selects a route with this window. The process that opens the
     /// listener makes these routes and fills in the [marks](Self::marks).
@@ -116,6 +121,7 @@ impl Listener {
             name: name.into(),
             listen: None,
             to,
+            servers: None,
             session: SessionSettings::default(),
             limits: ListenerLimits::default(),
             profiles: Vec::new(),
@@ -154,6 +160,17 @@ impl Listener {
             Destination::Negotiated(negotiation) => negotiation.client_is_peer(),
         };
         is_known && self.drains(peer)
+    }
+
+    /// Whether a connection to this address would arrive at the listener itself, and open another one, without
+    /// end.
+    #[must_use]
+    pub fn listens_at(&self, address: SocketAddr) -> bool {
+        self.listen.is_some_and(|own| {
+            let is_its = own.ip() == address.ip();
+            let is_any = own.ip().is_unspecified() && own.is_ipv4() == address.is_ipv4();
+            own.port() == address.port() && (is_its || is_any && machine::is_own(address.ip()))
+        })
     }
 
     /// Sets what accepted connections inherit on a socket that does not listen yet.
@@ -269,5 +286,29 @@ impl From<SocketAddr> for Destination {
 impl From<Negotiation> for Destination {
     fn from(negotiation: Negotiation) -> Self {
         Self::Negotiated(Box::new(negotiation))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_is_found_at_its_address() {
+        // The addresses of this test's machine are unknown, so every address may be its own.
+        for (own, address, is_at) in [
+            ("192.0.2.1:80", "192.0.2.1:80", true),
+            ("192.0.2.1:80", "192.0.2.1:81", false),
+            ("192.0.2.1:80", "192.0.2.2:80", false),
+            ("0.0.0.0:80", "192.0.2.2:80", true),
+            ("0.0.0.0:80", "192.0.2.2:81", false),
+            ("[::]:80", "192.0.2.2:80", false),
+            ("[::]:80", "[2001:db8::1]:80", true),
+        ] {
+            let mut listener = Listener::new("web", Destination::Original);
+            listener.listen = Some(own.parse().unwrap());
+            let found = listener.listens_at(address.parse().unwrap());
+            assert_eq!(found, is_at, "{own} {address}");
+        }
     }
 }

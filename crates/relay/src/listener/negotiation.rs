@@ -42,6 +42,8 @@ pub struct Negotiation {
 pub enum Language {
     /// The client does not name it: it is always this server.
     Fixed(SocketAddr),
+    /// The client does not name it: it is one of the [listener's servers](crate::Listener::servers).
+    Servers,
     /// RFC 1928 and 1929.
     Socks5,
     /// `CONNECT`, and plain requests for a proxy.

@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use midspan_explicit::{Attempts, Failure};
-use midspan_units::Time;
+use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
 use crate::limits::Spare;
 use crate::register::SharedSocket;
+use crate::server_pool::{ServerChoice, ServerUse};
 use crate::system;
 
 /// Connection attempts; the first that succeeds is kept.
@@ -18,6 +19,9 @@ pub struct ConnectAttempts {
     /// spare descriptor.
     open: Vec<(SocketAddr, SharedSocket, Option<Spare>)>,
     last_error: Errno,
+    /// The servers that were chosen, if the listener has several, and the last one that has failed.
+    choice: Option<ServerChoice>,
+    failed: Option<SocketAddr>,
 }
 
 /// The present state of the attempts.
@@ -38,6 +42,18 @@ impl ConnectAttempts {
             attempts: Attempts::new(addresses, now),
             open: Vec::new(),
             last_error: Errno::HOSTUNREACH,
+            choice: None,
+            failed: None,
+        }
+    }
+
+    /// Attempts for servers that were chosen: the second one if the first fails, or has not answered after
+    /// this time.
+    pub fn to_servers(choice: ServerChoice, delay: TimeSpan, now: Time) -> Self {
+        Self {
+            attempts: Attempts::in_order(choice.addresses(), delay, now),
+            choice: Some(choice),
+            ..Self::new(Vec::new(), now)
         }
     }
 
@@ -67,11 +83,13 @@ impl ConnectAttempts {
                 break;
             };
             match call(address) {
-                Ok(server) => self.open.push((address, server, own)),
-                Err(error) => {
-                    self.last_error = error;
-                    self.attempts.handle_failure(now);
+                Ok(server) => {
+                    self.open.push((address, server, own));
+                    if let Some(choice) = &mut self.choice {
+                        choice.begin(address);
+                    }
                 }
+                Err(error) => self.note_failure(now, address, error),
             }
         }
         match self.open.is_empty() && self.attempts.next().is_none() {
@@ -83,7 +101,7 @@ impl ConnectAttempts {
     /// The first attempt that has succeeded; failed ones are closed.
     fn look(&mut self, now: Time) -> Option<(SocketAddr, SharedSocket)> {
         let mut place = 0;
-        while let Some((_, server, _)) = self.open.get(place) {
+        while let Some((address, server, _)) = self.open.get(place) {
             // A socket has a peer as soon as the peer has answered, and has none if the attempt has
             // failed.
             if matches!(system::peer_address(server), Ok(Some(_))) {
@@ -92,14 +110,29 @@ impl ConnectAttempts {
             }
             match system::socket_error(server) {
                 Ok(Err(error)) | Err(error) => {
-                    self.last_error = error;
-                    self.attempts.handle_failure(now);
+                    let address = *address;
                     self.open.remove(place);
+                    self.note_failure(now, address, error);
                 }
                 Ok(Ok(())) => place += 1,
             }
         }
         None
+    }
+
+    fn note_failure(&mut self, now: Time, address: SocketAddr, error: Errno) {
+        self.last_error = error;
+        self.attempts.handle_failure(now);
+        if let Some(choice) = &mut self.choice {
+            choice.fail(now, address, error);
+            self.failed = Some(address);
+        }
+    }
+
+    /// There are no more attempts: one has succeeded at this address, or (`None`) the time is over. Returns the
+    /// chosen server that has answered, if the listener has several.
+    pub fn end(&mut self, now: Time, connected: Option<SocketAddr>) -> Option<ServerUse> {
+        self.choice.as_mut()?.end(now, connected)
     }
 
     /// Whether any attempt has begun.
@@ -114,7 +147,8 @@ impl ConnectAttempts {
 
     /// The address of the last attempt; for the log, if none has succeeded.
     pub fn tried(&self) -> Option<SocketAddr> {
-        self.open.last().map(|(address, ..)| *address)
+        let open = self.open.last().map(|(address, ..)| *address);
+        open.or(self.failed)
     }
 }
 

@@ -13,7 +13,7 @@
 //! | heading | the header of the PROXY protocol | `negotiation_timeout` |
 //! | speaking | the request by SOCKS5 or HTTP, or of a hop | `negotiation_timeout`, together with heading |
 //! | resolving | the addresses of a name | 15 s |
-//! | connecting | the first address that answers (RFC 8305) | `connect_timeout`, or 60 s without one |
+//! | connecting | the first address that answers (RFC 8305), or one of several servers | `connect_timeout`, or 60 s without one |
 //! | hopping | the answer of the next node, if there is one | `connect_timeout`, together with connecting |
 //! | refusing | the client's FIN, after the reason for a refusal was sent | `PARTING_TIME` |
 //! | refusing | the client's FIN, after the last answer to an HTTP client | `negotiation_timeout` |
@@ -30,6 +30,7 @@
 //! `negotiation_timeout`.
 
 mod attempts;
+mod choosing;
 mod hop_call;
 mod lookups;
 mod names;
@@ -46,7 +47,7 @@ pub use names::{Names, NamesOfThread};
 pub use route_call::{RouteCall, RouteState};
 pub(super) use serving::Neighbours;
 
-use lookups::Asked;
+pub(super) use lookups::Asked;
 use negotiating_client::{Joined, NegotiatingClient, Step};
 use shares::Shares;
 pub(super) use tries::Tries;

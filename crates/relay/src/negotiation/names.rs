@@ -67,6 +67,7 @@ impl Names {
             .name("names".to_owned())
             .spawn(move || names.listen(&answers))?;
         *lock(&self.resolver) = Some(socket);
+        self.control.wake();
         Ok(())
     }
 
@@ -163,6 +164,11 @@ impl NamesOfThread {
     /// Requests the addresses of a name for a client's negotiation with this key.
     pub fn ask(&self, key: Key, client: IpAddr, name: &str) -> Asked {
         self.names.ask((self.place, key), client, name)
+    }
+
+    /// Whether there is a resolver.
+    pub fn can_ask(&self) -> bool {
+        lock(&self.names.resolver).is_some()
     }
 
     /// Takes the answers; `None` if the resolver was too busy.

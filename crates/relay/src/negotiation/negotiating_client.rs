@@ -17,6 +17,7 @@ use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName};
 use midspan_policy::memory_share::EACH_SESSION;
 use midspan_policy::overlay::{NextHop, NodeName, Route};
+use midspan_policy::servers::Server;
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -31,6 +32,7 @@ use crate::limits::{Limits, Seat, SetAside, Spare};
 use crate::listener::{Language, Listener, Negotiation};
 use crate::observation::LastReading;
 use crate::register::{Registration, SharedSocket};
+use crate::server_pool::ServerChoice;
 use crate::system;
 pub use hopping::CallLimits;
 use hopping::NextNode;
@@ -111,7 +113,8 @@ pub struct NegotiatingClient {
 }
 
 enum Speaker {
-    Nobody(SocketAddr),
+    /// The server is this one, or one that is chosen.
+    Nobody(Option<SocketAddr>),
     Socks5(Socks5),
     Http(Http),
     Hop(Box<Hop>),
@@ -146,6 +149,9 @@ pub enum Step {
     Wait,
     /// Look this name up.
     Resolve(HostName),
+    /// Choose one of the listener's servers, for [`NegotiatingClient::connect_to`] or
+    /// [`NegotiatingClient::fail`].
+    Choose,
     /// Decide which of these addresses are permitted, by [`NegotiatingClient::connect`],
     /// [`NegotiatingClient::pass_to`] or [`NegotiatingClient::fail`].
     Decide(Vec<SocketAddr>),
@@ -269,7 +275,8 @@ impl NegotiatingClient {
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
-                Language::Fixed(server) => Speaker::Nobody(server),
+                Language::Fixed(server) => Speaker::Nobody(Some(server)),
+                Language::Servers => Speaker::Nobody(None),
                 Language::Socks5 => Speaker::Socks5(Socks5::new()),
                 Language::Http => Speaker::Http(Http::new()),
                 Language::Hop => match &settings.overlay {
@@ -374,10 +381,14 @@ impl NegotiatingClient {
                     (false, ConnectState::Waiting) => self.answer_now(),
                     (true, ConnectState::Waiting) => self.watch_client(),
                     (_, ConnectState::Connected(address, server)) => {
+                        if let Some(chosen) = attempts.end(now, Some(address)) {
+                            self.destination = chosen.server().as_ref().and_then(name_of);
+                            self.seat.set_server(chosen);
+                        }
                         self.reached(address, server, now)
                     }
                     (_, ConnectState::Failed(error)) => {
-                        let tried = self.wanted();
+                        let tried = attempts.tried().unwrap_or_else(|| self.wanted());
                         self.fail_to_connect(tried, error, now)
                     }
                 }
@@ -424,7 +435,20 @@ impl NegotiatingClient {
         self.stage = Stage::Connecting(ConnectAttempts::new(addresses, now));
     }
 
+    /// Connects to one of these servers. The first has half of the time, because the second must not be
+    /// without any.
+    pub fn connect_to(&mut self, servers: ServerChoice, timeout: Option<TimeSpan>, now: Time) {
+        let limit = timeout.unwrap_or(LONGEST_CONNECT);
+        self.deadline = now + limit;
+        self.connect_begin = now;
+        let attempts = ConnectAttempts::to_servers(servers, limit / 2, now);
+        self.stage = Stage::Connecting(attempts);
+    }
+
     fn expire(&mut self, now: Time) -> Option<Step> {
+        if let Stage::Connecting(attempts) = &mut self.stage {
+            attempts.end(now, None);
+        }
         Some(match &self.stage {
             Stage::Heading | Stage::Speaking if self.is_idle => {
                 self.close_in_order();
@@ -492,7 +516,7 @@ impl NegotiatingClient {
             return node.next.address;
         }
         match &self.language {
-            Speaker::Nobody(server) => *server,
+            Speaker::Nobody(Some(server)) => *server,
             _ => self.destination.as_ref().map_or(nowhere, |wanted| {
                 wanted
                     .address()
@@ -507,6 +531,17 @@ impl NegotiatingClient {
         let requested = self.requested()?;
         let is_named = matches!(requested.host, Host::Name(_)) || self.next_node.is_some();
         is_named.then(|| requested.to_string().into())
+    }
+}
+
+/// The name of a server, if it has one.
+pub fn name_of(server: &Server) -> Option<Destination> {
+    match server {
+        Server::Address(_) => None,
+        Server::Name(name, port) => {
+            let name = HostName::new(name).ok()?;
+            Destination::new(Host::Name(name), *port).ok()
+        }
     }
 }
 

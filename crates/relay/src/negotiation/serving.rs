@@ -210,6 +210,10 @@ impl Negotiations {
                     return;
                 }
                 Step::Resolve(name) => self.resolve(key, &name, around),
+                Step::Choose => match self.choose_server(key, around) {
+                    None => return self.go_on(key, around),
+                    Some(step) => step,
+                },
                 Step::Decide(addresses) => match self.decide(key, addresses, around) {
                     None => return self.go_on(key, around),
                     Some(step) => step,
@@ -262,6 +266,9 @@ impl Negotiations {
         let negotiating = self.negotiating_clients.get_mut(key)?;
         let client = negotiating.client_address();
         let settings = &negotiating.settings;
+        if settings.language == Language::Servers {
+            return self.note_addresses(key, &addresses, around);
+        }
         addresses.retain(|server| {
             let access = &settings.access;
             settings.serves(*server)

@@ -63,11 +63,13 @@ use std::time::Duration;
 
 use midspan_policy::client_rates::PrefixRates;
 use midspan_policy::leave_alone::{SIZES, SizeGain};
+use midspan_policy::servers::ServerReading;
 
 use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
 use super::overlay::SharedOverlay;
+use super::server_lists::SharedServers;
 use super::statistics::Statistics;
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
@@ -101,6 +103,7 @@ pub struct Observer {
     pub(super) limits: Arc<Limits>,
     pub(super) knowledge: SharedKnowledge,
     pub(super) overlay: SharedOverlay,
+    pub(super) servers: SharedServers,
     pub(super) clock: Clock,
 }
 
@@ -151,6 +154,12 @@ impl Observer {
     #[must_use]
     pub fn client_rates(&self) -> Vec<PrefixRates> {
         self.limits.client_rates.rows(self.clock.now())
+    }
+
+    /// The servers of each listener that has several, by its name.
+    #[must_use]
+    pub fn servers(&self) -> BTreeMap<String, Vec<ServerReading>> {
+        self.servers.readings()
     }
 
     /// What the sessions take of the memory.

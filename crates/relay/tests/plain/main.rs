@@ -10,6 +10,7 @@ mod pacing;
 mod policy;
 mod pressure;
 mod random;
+mod servers;
 mod shared_sockets;
 mod sources;
 mod stuck;

@@ -489,19 +489,21 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
             part: Part::All,
             commit: String::new(),
         };
-        plan.runs().unwrap().make(&execution, &mut store, |step| {
-            if let Step::Point { rows: new, runs } = step {
-                rows.extend(
-                    new.iter()
-                        .filter(|row| row.quantity == &COMPLETION_TIME)
-                        .cloned(),
-                );
-                let oracle = runs.iter().filter(|run| run.case == Case::Oracle);
-                routes.extend(oracle.map(|run| run.route.clone()));
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        plan.runs()
+            .unwrap()
+            .make(&execution, &mut store, |step| {
+                if let Step::Point { rows: new, runs } = step {
+                    rows.extend(
+                        new.iter()
+                            .filter(|row| row.quantity == &COMPLETION_TIME)
+                            .cloned(),
+                    );
+                    let oracle = runs.iter().filter(|run| run.case == Case::Oracle);
+                    routes.extend(oracle.map(|run| run.route.clone()));
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
         let cases: Vec<String> = rows.iter().map(|row| row.case.to_string()).collect();
         assert_eq!(
             cases,
@@ -523,13 +525,15 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
         }
         // What is stored has the route, too.
         let mut again = Vec::new();
-        plan.runs().unwrap().make(&execution, &mut store, |step| {
-            if let Step::Point { runs, .. } = step {
-                again.extend(runs.iter().filter_map(|run| run.route.clone()));
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        plan.runs()
+            .unwrap()
+            .make(&execution, &mut store, |step| {
+                if let Step::Point { runs, .. } = step {
+                    again.extend(runs.iter().filter_map(|run| run.route.clone()));
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
         assert_eq!(again.len(), 3);
     }
 }
@@ -563,14 +567,16 @@ fn overlay_nodes_choose_the_route_and_the_run_names_it() {
             commit: String::new(),
         };
         let mut routes = Vec::new();
-        plan.runs().unwrap().make(&execution, &mut store, |step| {
-            if let Step::Point { runs, .. } = step {
-                assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
-                routes.extend(runs.iter().map(|run| run.route.clone()));
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+        plan.runs()
+            .unwrap()
+            .make(&execution, &mut store, |step| {
+                if let Step::Point { runs, .. } = step {
+                    assert!(runs.iter().all(|run| run.outcome.is_ok()), "{runs:?}");
+                    routes.extend(runs.iter().map(|run| run.route.clone()));
+                }
+                ControlFlow::Continue(())
+            })
+            .unwrap();
         assert_eq!(routes, vec![Some(best.to_owned()); 3], "{delay}");
     }
 }

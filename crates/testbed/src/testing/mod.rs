@@ -5,12 +5,14 @@
 mod midspan;
 mod nodes;
 mod processes;
+mod servers;
 mod streams;
 
 pub use crate::program::LIMIT;
 pub use midspan::{Midspan, assert_no_refused_call};
 pub use nodes::{link, listen, node, output, route, rules, up};
 pub use processes::stop_process;
+pub use servers::{NamedServer, is_answered, name_of_server};
 pub use streams::{
     abort, accept, bounded, carries, connect, connect_as, connect_from, echoes, exactly,
     is_refused, is_reset, rest, socket,

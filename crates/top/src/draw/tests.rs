@@ -65,6 +65,26 @@ fn listeners_with_and_without_sessions() {
 }
 
 #[test]
+fn the_selected_listener_shows_its_servers() {
+    let mut view = view(include_str!("../../tests/listeners.json"));
+    view.rows = Rows::Listeners;
+    let server = |server: &str, state: &str, failed_checks| ServerRow {
+        server: server.to_owned(),
+        state: state.to_owned(),
+        sessions: 12,
+        failed_checks,
+    };
+    let mut summary = view.summary.clone().unwrap();
+    summary.listeners[0].servers = vec![
+        server("a.example:80", "up", 0),
+        server("192.0.2.1:80", "down", 3),
+    ];
+    view.take(summary);
+    let shown = "2 listeners   servers: a.example:80 up 12, 192.0.2.1:80 down 12 (3 checks failed)";
+    assert!(picture(&view, 120, 12).contains(shown));
+}
+
+#[test]
 fn sessions_that_have_ended() {
     let mut view = view(include_str!("../../tests/ended.json"));
     view.rows = Rows::Ended;

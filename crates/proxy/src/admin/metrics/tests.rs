@@ -2,6 +2,7 @@ use super::*;
 use crate::health::{HelperState, Passing};
 use crate::overlay::{LegRow, NodeRow, SessionsRow, WarmRow};
 use midspan_gateway::interception::Quic;
+use midspan_policy::servers::{Health, Server};
 
 const DOCUMENTATION: &str = include_str!("../../../../../docs/observability.md");
 
@@ -37,6 +38,15 @@ fn the_documentation_has_them_all() {
     );
 }
 
+fn server() -> ServerReading {
+    ServerReading {
+        server: Server::Name("a.example".to_owned(), 80),
+        health: Some(Health::Suspect),
+        sessions: 3,
+        failed_checks: 4,
+    }
+}
+
 fn snapshot() -> Snapshot {
     let distribution = |bounds: &[u64]| HistogramTotals {
         counts: (0..=bounds.len() as u64).collect(),
@@ -56,6 +66,7 @@ fn snapshot() -> Snapshot {
             queues: Some((4, 5)),
         },
         listeners: [("a \"name\"".to_owned(), totals)].into(),
+        servers: [("web".to_owned(), vec![server()])].into(),
         gate: Some(GateStatistics::default()),
         verdicts: (1, 2),
         fragments: Fragments::default(),
@@ -121,6 +132,11 @@ fn the_text_is_as_its_format_says() {
         "midspan_leg_round_trip_time_seconds_count{listener=\"a \\\"name\\\"\",leg=\"client\"} 0",
         "midspan_host_tail_loss_probes_total 5",
         "midspan_relay_refused_system_calls_total 0",
+        "midspan_server_state{listener=\"web\",server=\"a.example:80\",state=\"up\"} 0",
+        "midspan_server_state{listener=\"web\",server=\"a.example:80\",state=\"suspect\"} 1",
+        "midspan_server_state{listener=\"web\",server=\"a.example:80\",state=\"no_address\"} 0",
+        "midspan_server_sessions{listener=\"web\",server=\"a.example:80\"} 3",
+        "midspan_server_failed_checks_total{listener=\"web\",server=\"a.example:80\"} 4",
         "midspan_passing{reason=\"firewall\"} 0",
         "midspan_state{state=\"running\"} 1",
         "midspan_state{state=\"passing\"} 0",

@@ -15,6 +15,7 @@ mod names;
 mod own_addresses;
 mod proxy_protocol;
 mod rates;
+mod servers;
 mod serving;
 mod source_addresses;
 mod support;

@@ -259,7 +259,7 @@ impl NegotiatingClient {
     /// The server that the client has requested; of a forward listener, the one of the configuration.
     pub fn requested(&self) -> Option<Destination> {
         match (&self.language, &self.destination) {
-            (Speaker::Nobody(server), None) => {
+            (Speaker::Nobody(Some(server)), None) => {
                 Destination::new(server.ip().into(), server.port()).ok()
             }
             (_, destination) => destination.clone(),

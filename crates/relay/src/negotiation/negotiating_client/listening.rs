@@ -95,7 +95,10 @@ impl NegotiatingClient {
                 Speaker::Nobody(server) => {
                     let server = *server;
                     self.begin_resolving(now);
-                    return Some(Step::Decide(vec![server]));
+                    return Some(match server {
+                        Some(server) => Step::Decide(vec![server]),
+                        None => Step::Choose,
+                    });
                 }
                 Speaker::Socks5(socks) => socks.advance(&self.input, credentials),
                 Speaker::Http(http) => http.advance(&self.input, credentials),
@@ -140,7 +143,7 @@ impl NegotiatingClient {
     }
 
     /// Looks the server's address up, if the client has named it.
-    pub(super) fn look_for(&mut self, destination: Destination, now: Time) -> Step {
+    pub fn look_for(&mut self, destination: Destination, now: Time) -> Step {
         self.begin_resolving(now);
         let (host, port) = (destination.host.clone(), destination.port);
         self.destination = Some(destination);

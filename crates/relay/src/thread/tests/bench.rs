@@ -273,6 +273,7 @@ impl Bench {
         let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
         let acceptor = AcceptorParts {
             overlay: SharedOverlay::default(),
+            servers: None,
             id: ListenerId(0),
             finder: Finder::new(&listener.to, &Arc::default()),
             policy,

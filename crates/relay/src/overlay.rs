@@ -10,9 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ipnet::IpNet;
 use midspan_explicit::hop::{HopError, HopFailure};
-use midspan_policy::overlay::{
-    CallFailure, KnownOverlay, Left, NextHop, NodeName, Overlay, Route,
-};
+use midspan_policy::overlay::{CallFailure, KnownOverlay, Left, NextHop, NodeName, Overlay, Route};
 use midspan_policy::prefix::site_prefix;
 use midspan_units::Time;
 

@@ -121,7 +121,8 @@ impl KnownOverlay {
     ) {
         let time_of = |node: &NodeName| {
             let mut all = times.iter();
-            all.find(|(name, _)| name.is_node(node)).map(|(_, time)| *time)
+            all.find(|(name, _)| name.is_node(node))
+                .map(|(_, time)| *time)
         };
         for (place, (from, to)) in route.hops(own).enumerate() {
             if place == 0 {

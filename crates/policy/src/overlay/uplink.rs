@@ -130,11 +130,21 @@ mod tests {
         assert_eq!(route.nodes(), [leg("lte")]);
         // Other nodes read of one leg to the hub, the faster one.
         let row = known.own_row(at(60));
-        let legs: Vec<_> = row.legs.iter().map(|leg| (&leg.to, leg.round_trip)).collect();
+        let legs: Vec<_> = row
+            .legs
+            .iter()
+            .map(|leg| (&leg.to, leg.round_trip))
+            .collect();
         assert_eq!(legs, [(&name("hub"), TimeSpan::from_milliseconds(60))]);
         let next = overlay.first_hop(&route).unwrap();
-        assert_eq!((next.node.clone(), next.leg.clone()), (name("hub"), leg("lte")));
-        assert_eq!((next.from, next.exit()), (Some([10, 1, 2, 2].into()), &name("hub")));
+        assert_eq!(
+            (next.node.clone(), next.leg.clone()),
+            (name("hub"), leg("lte"))
+        );
+        assert_eq!(
+            (next.from, next.exit()),
+            (Some([10, 1, 2, 2].into()), &name("hub"))
+        );
         for second in (62..=130).step_by(2) {
             answer(&mut known, second, "vsat", 600);
         }

@@ -184,8 +184,13 @@ fn uplinks(source: &Source, keys: &[UplinkKey]) -> Result<Vec<Uplink>, Located> 
         if uplinks.len() >= MOST_UPLINKS {
             return wrong(format!("more than {MOST_UPLINKS} uplinks"));
         }
-        if uplinks.iter().any(|other| other.name == name || other.from == from) {
-            return wrong(format!("uplink \"{name}\" has the name or the address of another one"));
+        if uplinks
+            .iter()
+            .any(|other| other.name == name || other.from == from)
+        {
+            return wrong(format!(
+                "uplink \"{name}\" has the name or the address of another one"
+            ));
         }
         if from.is_unspecified() || from.is_multicast() || from.is_loopback() {
             return wrong(format!("{from} is no address of this machine on a link"));

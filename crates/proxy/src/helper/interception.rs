@@ -51,7 +51,8 @@ fn fixed_windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
             (&listener.relay.session.client, CLIENT_LEG),
             (&listener.relay.session.server, SERVER_LEG),
         ] {
-            let has_address = is_transparent || (group == SERVER_LEG && listener.connects_as_clients());
+            let has_address =
+                is_transparent || (group == SERVER_LEG && listener.connects_as_clients());
             let group = if has_address { group } else { FORWARD };
             windows.extend(leg.initial_window.map(|window| (group, window.into())));
         }
@@ -141,10 +142,9 @@ impl<'a> Marking<'a> {
             Mode::Forward(_) | Mode::Explicit(_) if !listener.connects_as_clients() => {
                 self.window(FORWARD, window)
             }
-            Mode::Forward(_) | Mode::Explicit(_) | Mode::Transparent(_) => {
-                (self.window(SERVER_LEG, window))
-                    .or(self.marks.as_ref().map(|marks| marks.server_leg))
-            }
+            Mode::Forward(_) | Mode::Explicit(_) | Mode::Transparent(_) => (self
+                .window(SERVER_LEG, window))
+            .or(self.marks.as_ref().map(|marks| marks.server_leg)),
         }
     }
 

@@ -358,10 +358,7 @@ mod tests {
         for _ in 0..2 {
             let mut exchange = Exchange::over(node.clone(), address, next, now);
             let happened = until(&mut exchange, now);
-            assert_eq!(
-                happened,
-                Happened::Answered(Duration::ZERO, Row::default())
-            );
+            assert_eq!(happened, Happened::Answered(Duration::ZERO, Row::default()));
             next = (exchange.into_socket().unwrap(), true);
         }
         let served = serving.join().unwrap();

@@ -140,7 +140,7 @@ impl Exchanges {
             return;
         }
         let mut wanted = Vec::new();
-        for overlay in &members {
+        if let Some(overlay) = &members {
             let others = overlay.nodes.iter().filter(|node| node.name != overlay.own);
             for node in others.filter(|node| node.kind == NodeKind::Midspan) {
                 let Some(address) = node.address else {
@@ -158,7 +158,8 @@ impl Exchanges {
         });
         for (from, leg, address) in wanted {
             if !self.exchanges.iter().any(|exchange| exchange.node == leg) {
-                self.exchanges.push(Exchange::new(leg, address, now).begun_at(from));
+                self.exchanges
+                    .push(Exchange::new(leg, address, now).begun_at(from));
             }
         }
         self.members = members;

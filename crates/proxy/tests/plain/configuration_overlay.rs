@@ -134,9 +134,18 @@ fn uplinks_have_names_and_addresses_of_their_own() {
     assert_eq!(names, ["fra/vsat", "fra/lte"]);
     assert_eq!(overlay.source_of(&legs[1]), "10.2.0.2".parse().ok());
     for (uplinks, expected) in [
-        (format!("{vsat}, {vsat}"), "has the name or the address of another one"),
-        (vsat.replace("10.1.0.2", "0.0.0.0"), "is no address of this machine"),
-        (vsat.replace("\"vsat\"", "\"VSAT\""), "the name of a node has"),
+        (
+            format!("{vsat}, {vsat}"),
+            "has the name or the address of another one",
+        ),
+        (
+            vsat.replace("10.1.0.2", "0.0.0.0"),
+            "is no address of this machine",
+        ),
+        (
+            vsat.replace("\"vsat\"", "\"VSAT\""),
+            "the name of a node has",
+        ),
     ] {
         let error = with(&uplinks).unwrap_err();
         assert!(error.contains(expected), "{error}");

@@ -329,7 +329,10 @@ mod tests {
     fn the_socket_is_the_server_leg_after_a_success() {
         let answer = "HTTP/1.1 200 OK\r\nServer-Timing: sin;dur=7\r\n\r\nbanner";
         let (head, call, state) = answered(answer);
-        assert!(head.starts_with("CONNECT 10.4.0.2:80 HTTP/1.1\r\n"), "{head}");
+        assert!(
+            head.starts_with("CONNECT 10.4.0.2:80 HTTP/1.1\r\n"),
+            "{head}"
+        );
         for field in [
             "Forwarded: for=\"10.1.0.2:50000\"\r\n",
             "Midspan-Route: sin\r\n",
@@ -352,7 +355,8 @@ mod tests {
 
     #[test]
     fn a_failure_is_that_of_the_node_that_reports_it() {
-        let answer = "HTTP/1.1 502 Bad Gateway\r\nProxy-Status: sin; error=connection_refused\r\n\r\n";
+        let answer =
+            "HTTP/1.1 502 Bad Gateway\r\nProxy-Status: sin; error=connection_refused\r\n\r\n";
         let (_, call, state) = answered(answer);
         let RouteState::Failed(failure) = state else {
             panic!("{state:?}");

@@ -213,7 +213,9 @@ impl Negotiations {
         Some(OverlayPart {
             nodes: [
                 negotiating.node_before(),
-                route.as_ref().and_then(|route| route.nodes().first().cloned()),
+                route
+                    .as_ref()
+                    .and_then(|route| route.nodes().first().cloned()),
             ],
             route,
             left: site.filter(|_| is_ingress).map(|site| (site, left)),
@@ -256,12 +258,7 @@ impl Negotiations {
     }
 
     /// A warm connection to the next node, if there is one.
-    fn take_warm(
-        &mut self,
-        key: Key,
-        next: &NextHop,
-        around: &Neighbours<'_>,
-    ) -> Option<WarmLeg> {
+    fn take_warm(&mut self, key: Key, next: &NextHop, around: &Neighbours<'_>) -> Option<WarmLeg> {
         let negotiating = self.negotiating_clients.get_mut(key)?;
         let overlay = negotiating.settings.overlay.as_ref();
         overlay.filter(|overlay| overlay.warm)?;
@@ -276,7 +273,10 @@ impl Negotiations {
         let leg = pool.take(around.now, listener, next)?;
         // Its class was that of no client.
         let class = acceptor.class_of(negotiating.client());
-        if listener.set_up_leg(&leg.socket, &LegStart::default(), class).is_err() {
+        if listener
+            .set_up_leg(&leg.socket, &LegStart::default(), class)
+            .is_err()
+        {
             self.counters.option_errors.add(1);
         }
         self.poll.add_negotiation(&leg.socket, key).ok()?;

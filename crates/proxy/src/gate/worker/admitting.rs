@@ -57,7 +57,12 @@ impl Worker {
                     true => Handshake::EndToEnd,
                     false => handshake,
                 };
-                self.intercept((packet, request), listener, way, (handshake, connect_timeout));
+                self.intercept(
+                    (packet, request),
+                    listener,
+                    way,
+                    (handshake, connect_timeout),
+                );
             }
             // The connection would not go by its route.
             Admission::Bypass if is_routed => {

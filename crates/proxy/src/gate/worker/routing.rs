@@ -89,7 +89,10 @@ impl Worker {
             let now = self.relay_time();
             let site = site_prefix(arrival.request.server.ip());
             let time = now.since(arrival.since);
-            self.shared.overlay.known().note_opened_here(now, site, time);
+            self.shared
+                .overlay
+                .known()
+                .note_opened_here(now, site, time);
         }
     }
 

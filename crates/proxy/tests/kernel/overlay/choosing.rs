@@ -250,7 +250,9 @@ fn a_node_that_will_end_reports_it() {
     assert_eq!(overload(), None);
     // It still accepts connections.
     fra.signal(Signal::TERM);
-    wait_until("fra is draining", || overload().as_deref() == Some("draining"));
+    wait_until("fra is draining", || {
+        overload().as_deref() == Some("draining")
+    });
     let report: RoutesReport = page(&ams, "/overlay/routes?destination=10.4.0.2:80");
     let over_fra = |candidate: &&CandidateRow| candidate.route == OVER_FRA;
     let obstacle = &report.candidates.iter().find(over_fra).unwrap().obstacle;

@@ -168,9 +168,7 @@ fn a_gateway_and_an_exit_keep_the_address_of_the_client() {
     let sites = sites();
     route(&sites.server, "10.0.0.0/8", "10.4.0.1", "eth");
     let keys = "mode = \"hop\"\nsource = \"client\"\nclients = [\"10.1.0.0/24\"]";
-    let text = sites
-        .text(&blocks()[3])
-        .replace("mode = \"hop\"", keys);
+    let text = sites.text(&blocks()[3]).replace("mode = \"hop\"", keys);
     let _nodes = [
         Midspan::ready(&sites.sin, &text),
         sites.fra(),

@@ -88,5 +88,7 @@ fn sessions_take_the_link_that_works() {
     );
     assert_eq!(talk().ip(), exit.ip());
     assert_eq!(talk().ip(), exit.ip());
-    wait_within(PATIENCE, "sessions go over the other link", || route() == [other]);
+    wait_within(PATIENCE, "sessions go over the other link", || {
+        route() == [other]
+    });
 }

@@ -37,7 +37,11 @@ fn a_session_needs_no_new_connection_between_nodes() {
     }
     let (mut client, mut server) = session(&sites);
     echoes(&mut client, &mut server);
-    carries(server.try_clone().unwrap(), client.try_clone().unwrap(), 1_000_000);
+    carries(
+        server.try_clone().unwrap(),
+        client.try_clone().unwrap(),
+        1_000_000,
+    );
     let row = seen(&nodes[2], "fra");
     assert_eq!((row.warm.used, row.warm.missed), (1, 1), "{row:?}");
     // They are replaced as soon as new connections are possible.
@@ -65,7 +69,9 @@ fn hop_ports(host: &NetworkNamespace) -> Vec<u16> {
     let table = host.run(|| fs::read_to_string("/proc/thread-self/net/tcp").unwrap());
     let suffix = format!(":{:04X}", 7704);
     let table = table.unwrap();
-    let rows = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let rows = table
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>());
     rows.filter(|row| row[2].ends_with(&suffix))
         .map(|row| u16::from_str_radix(row[1].rsplit(':').next().unwrap(), 16).unwrap())
         .collect()
@@ -90,7 +96,11 @@ fn a_warm_connection_without_an_acknowledgement_is_replaced() {
     assert!(begin.elapsed() < LIMIT);
     let row = seen(&nodes[2], "fra");
     assert!(row.warm.ended >= 1, "{row:?}");
-    assert!(!nodes[2].log().contains("route broken"), "{}", nodes[2].log());
+    assert!(
+        !nodes[2].log().contains("route broken"),
+        "{}",
+        nodes[2].log()
+    );
 }
 
 #[kernel_test]
@@ -156,5 +166,8 @@ fn metrics_show_nodes_routes_and_refusals() {
     }
     let text = text_of(&ams, "/metrics");
     let round_trip = "midspan_overlay_node_round_trip_seconds{node=\"fra\"} ";
-    assert!(text.lines().any(|line| line.starts_with(round_trip)), "{text}");
+    assert!(
+        text.lines().any(|line| line.starts_with(round_trip)),
+        "{text}"
+    );
 }

@@ -140,7 +140,7 @@ impl Exchanges {
             return;
         }
         let mut wanted = Vec::new();
-        for overlay in &members {
+        if let Some(overlay) = &members {
             let others = overlay.nodes.iter().filter(|node| node.name != overlay.own);
             for node in others.filter(|node| node.kind == NodeKind::Midspan) {
                 let Some(address) = node.address else {

@@ -22,7 +22,7 @@ use super::limits::{LimitsTable, ListenerLimitKeys};
 use super::overlay::OverlayTable;
 use super::profile::{ProfileTable, profiles};
 use super::servers::{To, servers};
-use super::source_addresses::{OwnAddress, SourceKey, source_addresses};
+use super::source_addresses::{SourceKey, source_addresses};
 use super::state::state_directory;
 use super::transparent::{Family, Hosts, InterceptionTable, Ports, Quic, TransparentKeys};
 use super::values::{Address, within};

@@ -28,6 +28,7 @@ fn with_servers(listener: Listener, servers: &[Server], check: Option<u64>) -> L
         proxies: None,
         header: None,
         overlay: None,
+        as_clients: None,
     };
     Listener {
         to: negotiation.into(),

@@ -117,7 +117,13 @@ fn a_configured_window_is_not_replaced() {
     let [first, next] = times(&path)[..] else {
         panic!("two flows");
     };
-    assert_eq!(first, next);
+    // Another window would save round trips. What the first session shows of the client's window is used
+    // earlier by the next one, so their times differ a little.
+    let difference = first.nanoseconds().abs_diff(next.nanoseconds());
+    assert!(
+        difference < ROUND_TRIP.nanoseconds() / 10,
+        "{first:?} {next:?}"
+    );
 }
 
 #[test]

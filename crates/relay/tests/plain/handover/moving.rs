@@ -422,12 +422,12 @@ fn no_connection_is_refused_meanwhile() {
     first.listener.listen = Some(address);
     let inherited = first.listener.clone();
     let mut relay = Relay::start(&settings, vec![first]).unwrap();
-    let stop = AtomicBool::new(false);
+    let (stop, is_over) = (AtomicBool::new(false), AtomicBool::new(false));
     thread::scope(|scope| {
         scope.spawn(|| {
             for stream in server.incoming() {
                 let mut stream = bounded(stream.unwrap());
-                if stop.load(Ordering::Relaxed) {
+                if is_over.load(Ordering::Relaxed) {
                     return;
                 }
                 scope.spawn(move || {
@@ -463,6 +463,7 @@ fn no_connection_is_refused_meanwhile() {
         }
         stop.store(true, Ordering::Relaxed);
         assert!(clients.join().unwrap() > 100);
+        is_over.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(to).unwrap());
     });
 }

@@ -150,7 +150,10 @@ size = "1 KB"
         let path = path();
         assert!(missed(&path, CaseKind::Midspan, &[1], &counters(3, 0)).is_empty());
         assert!(missed(&path, CaseKind::Midspan, &[0, 1], &counters(4, 1)).is_empty());
-        assert_eq!(missed(&path, CaseKind::Midspan, &[0, 1], &counters(4, 0)).len(), 1);
+        assert_eq!(
+            missed(&path, CaseKind::Midspan, &[0, 1], &counters(4, 0)).len(),
+            1
+        );
     }
 
     #[test]

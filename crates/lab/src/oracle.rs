@@ -19,7 +19,10 @@ pub fn oracle(path: &Path, measurements: &[Measurement]) -> Vec<Measurement> {
             groups.entry((run.repetition, flows)).or_default().push(run);
         }
     }
-    groups.into_values().filter_map(|runs| best(path, &runs)).collect()
+    groups
+        .into_values()
+        .filter_map(|runs| best(path, &runs))
+        .collect()
 }
 
 fn best(path: &Path, runs: &[&Measurement]) -> Option<Measurement> {
@@ -31,7 +34,8 @@ fn best(path: &Path, runs: &[&Measurement]) -> Option<Measurement> {
                 .and_then(|measured| measured.time_per_work(path.flows.get(measured.flow)?));
             time.unwrap_or(f64::INFINITY)
         };
-        runs.iter().min_by(|one, other| time(one).total_cmp(&time(other)))
+        runs.iter()
+            .min_by(|one, other| time(one).total_cmp(&time(other)))
     };
     let flows: Vec<FlowMeasurement> = (0..first.flows.len())
         .filter_map(|place| best_for(place)?.flows.get(place).cloned())

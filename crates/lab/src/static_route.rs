@@ -35,7 +35,9 @@ impl StaticRoute {
     /// The route of a case with this name; `None` for another case.
     #[must_use]
     pub fn of_case(name: &str) -> Option<Self> {
-        let route = name.strip_prefix(STATIC_CASE).filter(|route| !route.is_empty())?;
+        let route = name
+            .strip_prefix(STATIC_CASE)
+            .filter(|route| !route.is_empty())?;
         Some(Self::of(route))
     }
 

@@ -263,7 +263,9 @@ fn packets_cross_the_fewest_links_in_both_directions() {
         for name in ["a", "b", "c", "d", "e"] {
             text += &format!("[[router]]\nname = \"{name}\"\n");
         }
-        let links = ["client a", "a e", "e c", "b d", "a c", "c d", "a b", "d server"];
+        let links = [
+            "client a", "a e", "e c", "b d", "a c", "c d", "a b", "d server",
+        ];
         for (number, ends) in links.iter().enumerate() {
             let (first, second) = ends.split_once(' ').unwrap();
             text += &format!(
@@ -274,7 +276,8 @@ fn packets_cross_the_fewest_links_in_both_directions() {
         let path = Path::read(&Source::new("graph", text)).unwrap();
         let network = Topology::build(&path).unwrap();
         for node in network.nodes() {
-            node.set_parameter("net/ipv4/conf/all/rp_filter", "1").unwrap();
+            node.set_parameter("net/ipv4/conf/all/rp_filter", "1")
+                .unwrap();
         }
         download(&network, 20_000);
         let delivered: Vec<[bool; 2]> = network

@@ -31,7 +31,8 @@ pub use capacity::{Rates, mean_rate};
 pub use load::{Error, source};
 pub use midspan_link::Direction;
 pub use overlay::{
-    ALL_ROUTES, HERE, MOST_TRANSIT, OVERLAY_ROUTE_LIMIT, OverlayRoute, OverlayRouteError, STATIC_CASE,
+    ALL_ROUTES, HERE, MOST_TRANSIT, OVERLAY_ROUTE_LIMIT, OverlayRoute, OverlayRouteError,
+    STATIC_CASE,
 };
 pub use path::{
     Cable, Family, Flow, HostSettings, Link, LinkIndex, Node, NodeIndex, NodeKind, OnOff, Order,

@@ -12,8 +12,8 @@ use toml::Value;
 use crate::acknowledge::Acknowledge;
 use crate::link_table::effect_keys;
 use crate::{
-    Cable, Family, Flow, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Order,
-    OverlayRole, Path, ProxySettings, Traffic, Window, Workload,
+    Cable, Family, Flow, HostSettings, Link, LinkIndex, NodeIndex, NodeKind, Order, OverlayRole,
+    Path, ProxySettings, Traffic, Window, Workload,
 };
 
 /// Keys and values of a table, the values as TOML.

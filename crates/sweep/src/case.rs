@@ -4,9 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use midspan_path::{ALL_ROUTES, Flow, OverlayRouteError, Path, STATIC_CASE, Workload};
-use midspan_sim::{
-    HopStart, OverlayKnowledge, PathScenario, Scenario, ScenarioError, Simulation,
-};
+use midspan_sim::{HopStart, OverlayKnowledge, PathScenario, Scenario, ScenarioError, Simulation};
 use midspan_units::{ByteSize, TimeSpan};
 use thiserror::Error;
 
@@ -125,7 +123,11 @@ impl Case {
 /// and then small downloads, because routes are compared when sessions begin, and a change needs two
 /// comparisons.
 fn learn(path: &Path, made: &mut PathScenario) -> Result<(), ScenarioError> {
-    let Some(first) = made.flows.first().and_then(|parts| path.flows.get(parts.flow)) else {
+    let Some(first) = made
+        .flows
+        .first()
+        .and_then(|parts| path.flows.get(parts.flow))
+    else {
         return Ok(());
     };
     let small = Workload::Download { size: SMALL };

@@ -90,7 +90,10 @@ pub fn measure_flows<O: Observer>(
                 }
             };
             for parts in made.flows.iter().filter(|parts| is_used(parts, &results)) {
-                let chosen = parts.route.as_ref().map(|route| path.overlay_route_text(route));
+                let chosen = parts
+                    .route
+                    .as_ref()
+                    .map(|route| path.overlay_route_text(route));
                 let run = FlowRun {
                     flow: parts.flow,
                     outcome: of_flow(path, parts, &results),
@@ -123,7 +126,9 @@ impl FlowRun {
 fn rank(measures: &[Measure]) -> f64 {
     let of = |quantity: &'static Quantity| {
         let mut measures = measures.iter();
-        measures.find(|one| one.quantity == quantity).map(|one| one.value)
+        measures
+            .find(|one| one.quantity == quantity)
+            .map(|one| one.value)
     };
     let goodput = || of(&GOODPUT).map_or(f64::INFINITY, |goodput| -goodput);
     of(&COMPLETION_TIME).unwrap_or_else(goodput)

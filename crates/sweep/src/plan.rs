@@ -8,10 +8,10 @@ use midspan_records::quantity::{COMPLETION_TIME, GOODPUT};
 use midspan_records::{Quantity, RunKey, Store};
 use midspan_sim::NoObserver;
 
-use crate::{Case, Error};
 use crate::measure::{FlowRun, Measure, measure_flows};
 use crate::run::{Part, StoredRun, key_of_point};
 use crate::work::in_parallel_each;
+use crate::{Case, Error};
 
 /// The runs of a sweep.
 #[derive(Debug, Clone)]

@@ -121,6 +121,8 @@ impl Network<'_> {
             return Ok(Some(Vec::new()));
         };
         let stops = route.stops(path, flow)?.into_iter().skip(1);
-        Ok(Some(stops.map(|stop| path.node(stop).name.clone()).collect()))
+        Ok(Some(
+            stops.map(|stop| path.node(stop).name.clone()).collect(),
+        ))
     }
 }

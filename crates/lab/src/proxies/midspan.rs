@@ -375,7 +375,10 @@ mod tests {
             name: name.to_owned(),
             address: address.parse().unwrap(),
             transit,
-            serves: serves.iter().map(|server| server.parse().unwrap()).collect(),
+            serves: serves
+                .iter()
+                .map(|server| server.parse().unwrap())
+                .collect(),
         };
         OverlayNode {
             name: "ams".to_owned(),

@@ -181,9 +181,8 @@ fn report_shard(shard: Shard, file: &Path, (made, stored): (usize, usize), json:
 
 /// The number of points of some rows.
 fn distinct_points<'a>(rows: impl Iterator<Item = &'a Row>) -> usize {
-    let mut points: Vec<(&[String], &Case)> = rows
-        .map(|row| (row.point.as_slice(), &row.case))
-        .collect();
+    let mut points: Vec<(&[String], &Case)> =
+        rows.map(|row| (row.point.as_slice(), &row.case)).collect();
     points.sort_unstable();
     points.dedup();
     points.len()

@@ -10,7 +10,11 @@ fn triangle(family: &str) -> String {
     for name in ["client", "server"] {
         text += &format!("[[host]]\nname = \"{name}\"\n");
     }
-    for (name, role) in [("ams", ""), ("fra", "transit = true"), ("sin", "exit = true")] {
+    for (name, role) in [
+        ("ams", ""),
+        ("fra", "transit = true"),
+        ("sin", "exit = true"),
+    ] {
         text += &format!("[[proxy]]\nname = \"{name}\"\noverlay = {{ {role} }}\n");
     }
     for (first, second, delay) in [
@@ -43,9 +47,8 @@ fn real_nodes_carry_a_flow_over_each_static_route() {
             "--json",
         ]);
         let records = records(&output);
-        let time = |case: &str, quantity: &str| {
-            value(&records, &format!("300 KB {case}"), quantity)
-        };
+        let time =
+            |case: &str, quantity: &str| value(&records, &format!("300 KB {case}"), quantity);
         // Handshake and request cross the links of the route: 82 ms direct, 42 ms over fra. Each hop opens its
         // connection before its request.
         for (case, least) in [
@@ -57,9 +60,8 @@ fn real_nodes_carry_a_flow_over_each_static_route() {
             let first_byte = time(case, "time to first byte");
             assert!(first_byte > least, "{family}, {case}: {first_byte} s");
         }
-        let all = ["here", "sin", "fra/sin"].map(|route| {
-            time(&format!("overlay-static={route}"), "completion time")
-        });
+        let all = ["here", "sin", "fra/sin"]
+            .map(|route| time(&format!("overlay-static={route}"), "completion time"));
         let least = all.into_iter().fold(f64::INFINITY, f64::min);
         assert!((time("oracle", "completion time") - least).abs() < 1e-9);
         let ratio = value(&records, "300 KB oracle / direct", "completion time ratio");

@@ -12,7 +12,9 @@ use super::Check;
 use super::limits::NODE_LIMIT;
 use crate::Given;
 use crate::file::{File, HostTable, ProxyTable};
-use crate::{ALL_ROUTES, HERE, HostSettings, Node, NodeIndex, NodeKind, OverlayRole, ProxySettings};
+use crate::{
+    ALL_ROUTES, HERE, HostSettings, Node, NodeIndex, NodeKind, OverlayRole, ProxySettings,
+};
 
 /// Initial windows in segments.
 const INITIAL_WINDOW: RangeInclusive<u32> = 1..=1000;
@@ -160,7 +162,8 @@ fn overlay(check: &Check<'_>, table: &ProxyTable) -> Result<Option<OverlayRole>,
         return Err(check.error(&table.name, message));
     }
     if [HERE, ALL_ROUTES].contains(&name.as_str()) {
-        let message = format!("`{name}` is no name of an overlay node: it is a word of overlay routes");
+        let message =
+            format!("`{name}` is no name of an overlay node: it is a word of overlay routes");
         return Err(check.error(&table.name, message));
     }
     Ok(Some(*role.get_ref()))

@@ -209,8 +209,7 @@ fn packets_cross_the_fewest_links_and_of_equal_ways_the_links_that_are_first_in_
         .enumerate()
     {
         let (first, second) = ends.split_once(' ').unwrap();
-        text +=
-            &format!("[[link]]\nname = \"{number}\"\nbetween = [\"{first}\", \"{second}\"]\n");
+        text += &format!("[[link]]\nname = \"{number}\"\nbetween = [\"{first}\", \"{second}\"]\n");
     }
     let path = Path::read(&Source::new("graph.toml", text)).unwrap();
     let way = |from, to| -> Vec<usize> {

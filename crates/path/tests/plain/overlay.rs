@@ -26,9 +26,7 @@ fn star(proxies: &[(&str, &str)]) -> String {
     let first = proxies[0].0;
     let others = proxies[1..].iter().map(|(name, _)| *name);
     for other in ["client", "server"].into_iter().chain(others) {
-        text += &format!(
-            "[[link]]\nname = \"to-{other}\"\nbetween = [\"{other}\", \"{first}\"]\n"
-        );
+        text += &format!("[[link]]\nname = \"to-{other}\"\nbetween = [\"{other}\", \"{first}\"]\n");
     }
     text + "[[flow]]\nname = \"file\"\nfrom = \"client\"\nto = \"server\"\n\
             workload = \"download\"\nsize = \"1 MB\"\n"
@@ -88,7 +86,10 @@ fn a_route_that_the_overlay_does_not_have_is_refused() {
         message("syd/syd"),
         "\"syd\" is no transit node of the overlay: see the key `overlay` of a proxy"
     );
-    assert_eq!(message("client").split(':').next().unwrap(), "\"client\" is no exit of the overlay");
+    assert_eq!(
+        message("client").split(':').next().unwrap(),
+        "\"client\" is no exit of the overlay"
+    );
     assert_eq!(message("bom/sin/bom/syd"), "the route passes \"bom\" twice");
     assert_eq!(message("cpt/syd"), "the route passes \"cpt\" twice");
     let long = OverlayRoute::new(vec![path.find_node("bom").unwrap(); 5]);
@@ -118,7 +119,10 @@ fn there_are_not_too_many_routes() {
     assert_eq!(few.len(), 1 + 19 + 19 * 18);
     assert!(few.len() <= OVERLAY_ROUTE_LIMIT);
     let error = path.overlay_routes(flow, 2).unwrap_err();
-    assert!(matches!(error, OverlayRouteError::TooMany { .. }), "{error}");
+    assert!(
+        matches!(error, OverlayRouteError::TooMany { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -129,8 +133,7 @@ fn the_key_of_an_overlay_node_is_read_and_written() {
         ("C", ""),
     ]))
     .unwrap();
-    let roles: Vec<Option<OverlayRole>> =
-        path.proxies().map(|(_, proxy)| proxy.overlay).collect();
+    let roles: Vec<Option<OverlayRole>> = path.proxies().map(|(_, proxy)| proxy.overlay).collect();
     let both = OverlayRole {
         transit: true,
         exit: true,

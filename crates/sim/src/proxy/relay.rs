@@ -240,8 +240,8 @@ impl Relay {
     }
 
     fn accept(&mut self, now: Time, segment: &Data, inbound: &mut Receiver) {
-        let end_to_end = self.configuration.handshake == Handshake::EndToEnd
-            || self.configuration.inbound_hop;
+        let end_to_end =
+            self.configuration.handshake == Handshake::EndToEnd || self.configuration.inbound_hop;
         if end_to_end && segment.kind == DataKind::Synchronise && !self.established {
             self.held = Some(*segment);
         } else {

@@ -14,8 +14,8 @@ use midspan_policy::oversized_segments::{SegmentSizes, size::PLANNED_MTU};
 use midspan_units::{ByteSize, TimeSpan};
 
 use super::{
-    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source, Split,
-    Traffic,
+    Client, Dialogue, Flow, FlowId, LinkId, NodeId, Pattern, Scenario, ScenarioError, Source,
+    Split, Traffic,
 };
 use crate::random::Distribution;
 pub use hops::HopStart;

@@ -145,7 +145,9 @@ fn overlay_of(own: &ChoosingNode, nodes: &[ChoosingNode]) -> Overlay {
         address: Ipv6Addr::UNSPECIFIED.into(),
         length: 0,
     };
-    let others = nodes.iter().filter(|node| node.exit && node.node != own.node);
+    let others = nodes
+        .iter()
+        .filter(|node| node.exit && node.node != own.node);
     let exits: Vec<NodeName> = others.map(|exit| exit.name.clone()).collect();
     let route = (!exits.is_empty()).then(|| OperatorRoute {
         destinations: vec![RouteDestination::All],
@@ -230,14 +232,19 @@ impl OverlayState {
     fn knowledge(&self, now: Time) -> OverlayKnowledge {
         let members = self.members.iter();
         OverlayKnowledge {
-            known: members.map(|(node, member)| (*node, member.known.clone())).collect(),
+            known: members
+                .map(|(node, member)| (*node, member.known.clone()))
+                .collect(),
             clock: now + self.ahead,
         }
     }
 
     /// One node requests the row of another one, if both are overlay nodes. `clock` is the time of the nodes.
     fn exchange(&mut self, now: Time, clock: Time, from: NodeId, to: NodeId) {
-        let round_trip = self.ways.get(&(from, to)).and_then(|way| way.round_trip(now));
+        let round_trip = self
+            .ways
+            .get(&(from, to))
+            .and_then(|way| way.round_trip(now));
         let Some(round_trip) = round_trip else {
             return;
         };
@@ -272,10 +279,13 @@ impl OverlayState {
         if self.sessions.iter().all(is_over) {
             return None;
         }
-        let waiting = self.sessions.iter().filter_map(|session| match session.phase {
-            Phase::Waits(at) => Some(at),
-            Phase::Runs(..) | Phase::Ended => None,
-        });
+        let waiting = self
+            .sessions
+            .iter()
+            .filter_map(|session| match session.phase {
+                Phase::Waits(at) => Some(at),
+                Phase::Runs(..) | Phase::Ended => None,
+            });
         waiting.chain([self.next_tick]).min()
     }
 
@@ -328,7 +338,10 @@ impl OverlayState {
                 return Some(0);
             }
         };
-        let after = route.nodes().iter().filter_map(|name| ids.get(name).copied());
+        let after = route
+            .nodes()
+            .iter()
+            .filter_map(|name| ids.get(name).copied());
         let stops: Vec<NodeId> = std::iter::once(ingress).chain(after).collect();
         let hops = stops.windows(2).zip(route.hops(&own));
         for (place, (pair, (from, to))) in hops.enumerate() {
@@ -347,16 +360,19 @@ impl OverlayState {
                 return None;
             }
         }
-        let connected = stops.iter().skip(1).zip(
-            stops.iter().skip(2).copied().chain([session.server]),
-        );
+        let connected = stops
+            .iter()
+            .skip(1)
+            .zip(stops.iter().skip(2).copied().chain([session.server]));
         let times: Vec<(NodeName, TimeSpan)> = (connected.zip(route.nodes()))
             .filter_map(|((from, to), name)| Some((name.clone(), round_trip(*from, to)?)))
             .collect();
         let first = stops.get(1).and_then(|next| round_trip(ingress, *next));
         let opened = (&route, Some(site));
         let handshake = first.unwrap_or_default();
-        member.known.note_opened(clock, &own, opened, handshake, &times);
+        member
+            .known
+            .note_opened(clock, &own, opened, handshake, &times);
         let mut alternatives = session.alternatives.iter();
         let chosen = alternatives.position(|one| one.stops == stops).unwrap_or(0);
         session.phase = Phase::Runs(chosen, now);
@@ -364,7 +380,13 @@ impl OverlayState {
     }
 
     /// A sender of a hop has measured this.
-    fn note_reading(&mut self, now: Time, pair: [NodeId; 2], leg: usize, read: (LegSample, Variant)) {
+    fn note_reading(
+        &mut self,
+        now: Time,
+        pair: [NodeId; 2],
+        leg: usize,
+        read: (LegSample, Variant),
+    ) {
         let clock = now + self.ahead;
         let Some(name) = self.members.get(&pair[1]).map(|member| member.name.clone()) else {
             return;
@@ -388,7 +410,9 @@ impl OverlayState {
             congestion: match variant {
                 Variant::Bbr => Congestion::Bbr,
                 Variant::Cubic => Congestion::Cubic,
-                Variant::Tahoe | Variant::Reno | Variant::NewReno | Variant::Sack => Congestion::Reno,
+                Variant::Tahoe | Variant::Reno | Variant::NewReno | Variant::Sack => {
+                    Congestion::Reno
+                }
             },
         };
         if let Some(member) = self.members.get_mut(&pair[0]) {
@@ -410,7 +434,10 @@ impl OverlayState {
             0 => Left::Here,
             _ => Left::Overlay,
         };
-        let ingress = session.alternatives.first().and_then(|one| one.stops.first());
+        let ingress = session
+            .alternatives
+            .first()
+            .and_then(|one| one.stops.first());
         let site = site_prefix(address(session.server));
         if let Some(member) = ingress.and_then(|ingress| self.members.get_mut(ingress)) {
             member.known.note_ended(clock, site, left, carried);
@@ -460,7 +487,10 @@ fn session_state(
         Some(PartOfSession {
             flow: u32::try_from(id).ok()?,
             begins,
-            nodes: std::iter::once(flow.from).chain(splits).chain([flow.to]).collect(),
+            nodes: std::iter::once(flow.from)
+                .chain(splits)
+                .chain([flow.to])
+                .collect(),
         })
     };
     let alternatives = session.alternatives.iter().map(|one| AlternativeState {
@@ -545,7 +575,10 @@ impl<O: Observer> Simulation<O> {
         let mut readings = Vec::new();
         let (mut has_ended, mut end, mut carried) = (true, since, 0);
         let alternative = overlay.sessions[session].alternatives.get(chosen);
-        for part in alternative.iter().flat_map(|alternative| &alternative.flows) {
+        for part in alternative
+            .iter()
+            .flat_map(|alternative| &alternative.flows)
+        {
             let flow = &self.flows[part.flow as usize];
             has_ended &= flow.has_ended();
             end = end.max(flow.finished.unwrap_or(since));

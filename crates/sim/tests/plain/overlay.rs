@@ -13,7 +13,11 @@ fn triangle(workload: &str) -> Path {
     for name in ["client", "server"] {
         text += &format!("[[host]]\nname = \"{name}\"\n");
     }
-    for (name, role) in [("ams", ""), ("fra", "transit = true"), ("sin", "exit = true")] {
+    for (name, role) in [
+        ("ams", ""),
+        ("fra", "transit = true"),
+        ("sin", "exit = true"),
+    ] {
         text += &format!("[[proxy]]\nname = \"{name}\"\noverlay = {{ {role} }}\n");
     }
     for (first, second, delay) in [
@@ -58,7 +62,10 @@ fn a_hop_takes_a_round_trip_for_its_request_and_another_for_its_handshake() {
     let direct = time(Scenario::from_path(&path, false).unwrap());
     assert_eq!(direct, milliseconds(2 * 166));
     // The ingress accepts at once; 1 ms later, it opens its next leg.
-    assert_eq!(over(&path, "here", HopStart::Cold), milliseconds(1 + 164 + 164 + 1));
+    assert_eq!(
+        over(&path, "here", HopStart::Cold),
+        milliseconds(1 + 164 + 164 + 1)
+    );
     for (route, hops, server) in [("sin", vec![160], 4), ("fra/sin", vec![60, 70], 4)] {
         let all = hops.iter().sum::<u64>() + server;
         let warm = milliseconds(1 + all + all + 1);
@@ -74,12 +81,17 @@ fn uploads_and_endless_flows_pass_an_overlay_route() {
     let path = triangle("workload = \"upload\"\nsize = \"1 KB\"");
     let all = 60 + 70 + 4;
     // The data waits at the ingress for the answer, and then takes half a round trip.
-    assert_eq!(over(&path, "fra/sin", HopStart::Warm), milliseconds(1 + all + all / 2));
+    assert_eq!(
+        over(&path, "fra/sin", HopStart::Warm),
+        milliseconds(1 + all + all / 2)
+    );
     for workload in ["bulk-upload", "bulk-download"] {
         let path = triangle(&format!("workload = \"{workload}\"\nduration = \"2 s\""));
         let route = path.find_overlay_route("fra/sin").unwrap();
         for start in [HopStart::Warm, HopStart::Cold] {
-            let made = Scenario::over_route(&path, &route, start).unwrap().remove(0);
+            let made = Scenario::over_route(&path, &route, start)
+                .unwrap()
+                .remove(0);
             let results = Simulation::new(&made.scenario).unwrap().run();
             let delivered = results.flows[made.flows[0].data[0].0].delivered;
             assert!(delivered > 1_000_000, "{workload}: {delivered}");
@@ -164,7 +176,8 @@ fn after_an_outage_begins_sessions_go_elsewhere() {
     text += "[run]\nflows = \"together\"\n";
     path = Path::read(&Source::new("triangle.toml", text)).unwrap();
     // The direct link is the best one, until nothing passes it.
-    for direction in [&mut path.links[1].up, &mut path.links[1].down] {
+    let direct = &mut path.links[1];
+    for direction in [&mut direct.up, &mut direct.down] {
         direction.state.delay = milliseconds(10);
         direction.schedule.steps = vec![midspan_link::Step {
             at: TimeSpan::from_seconds(20),

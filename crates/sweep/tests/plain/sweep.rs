@@ -453,7 +453,11 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
         };
         plan.run(&execution, &mut store, |step| {
             if let Step::Point { rows: new, runs } = step {
-                rows.extend(new.iter().filter(|row| row.quantity == &COMPLETION_TIME).cloned());
+                rows.extend(
+                    new.iter()
+                        .filter(|row| row.quantity == &COMPLETION_TIME)
+                        .cloned(),
+                );
                 let oracle = runs.iter().filter(|run| run.case == Case::Oracle);
                 routes.extend(oracle.map(|run| run.route.clone()));
             }

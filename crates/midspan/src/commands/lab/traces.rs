@@ -275,9 +275,6 @@ mod tests {
         run.seed = 9;
         assert_eq!(prefix(&run), "midspan-2-repetition-3-seed-9");
         run.case = "overlay-static=fra/sin";
-        assert_eq!(
-            prefix(&run),
-            "overlay-static-fra-sin-2-repetition-3-seed-9"
-        );
+        assert_eq!(prefix(&run), "overlay-static-fra-sin-2-repetition-3-seed-9");
     }
 }

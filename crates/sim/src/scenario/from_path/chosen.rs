@@ -55,7 +55,10 @@ pub(super) fn build(
 
 fn stops(path: &Path, route: &OverlayRoute, flow: usize) -> Result<Vec<NodeId>, ScenarioError> {
     let stops = path.overlay_stops(&path.flows[flow], route)?;
-    Ok(stops.into_iter().map(|NodeIndex(node)| NodeId(node)).collect())
+    Ok(stops
+        .into_iter()
+        .map(|NodeIndex(node)| NodeId(node))
+        .collect())
 }
 
 /// The overlay nodes. A path file has only names that overlay nodes may have.

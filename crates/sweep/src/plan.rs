@@ -3,13 +3,7 @@
 use midspan_document::{Override, Source, Sweep, overrides};
 use midspan_path::Path;
 
-<<<<<<< HEAD
 use crate::runs::Runs;
-=======
-use crate::measure::{FlowRun, Measure, measure_flows};
-use crate::run::{Part, StoredRun, key_of_point};
-use crate::work::in_parallel_each;
->>>>>>> graphs
 use crate::{Case, Error};
 
 /// The runs of a sweep.

@@ -489,7 +489,6 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
             part: Part::All,
             commit: String::new(),
         };
-<<<<<<< HEAD
         plan.runs()
             .unwrap()
             .make(&execution, &mut store, |step| {
@@ -505,21 +504,6 @@ fn the_oracle_has_the_best_overlay_route_of_each_run() {
                 ControlFlow::Continue(())
             })
             .unwrap();
-=======
-        plan.run(&execution, &mut store, |step| {
-            if let Step::Point { rows: new, runs } = step {
-                rows.extend(
-                    new.iter()
-                        .filter(|row| row.quantity == &COMPLETION_TIME)
-                        .cloned(),
-                );
-                let oracle = runs.iter().filter(|run| run.case == Case::Oracle);
-                routes.extend(oracle.map(|run| run.route.clone()));
-            }
-            ControlFlow::Continue(())
-        })
-        .unwrap();
->>>>>>> graphs
         let cases: Vec<String> = rows.iter().map(|row| row.case.to_string()).collect();
         assert_eq!(
             cases,

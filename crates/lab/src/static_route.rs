@@ -25,7 +25,7 @@ impl StaticRoute {
         let name = format!("{STATIC_CASE}{route}");
         let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = names.get(name.as_str()) {
-            return Self(*known);
+            return Self(known);
         }
         let name: &'static str = name.leak();
         names.insert(name);

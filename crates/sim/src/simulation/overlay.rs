@@ -6,6 +6,7 @@
 //! this time.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use midspan_link::Configuration;
@@ -469,8 +470,8 @@ fn ways(
     let mut ways = BTreeMap::new();
     for from in nodes() {
         for to in ends.iter().filter(|to| **to != from) {
-            if !ways.contains_key(&(from, *to)) {
-                ways.insert((from, *to), Way::new(scenario, from, *to)?);
+            if let Entry::Vacant(way) = ways.entry((from, *to)) {
+                way.insert(Way::new(scenario, from, *to)?);
             }
         }
     }

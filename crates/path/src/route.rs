@@ -16,12 +16,12 @@ pub struct Hop {
     pub node: NodeIndex,
 }
 
-/// The first step of each of `nodes` nodes on its way to the node `to`. `ends` are the two ends of each
+/// The first step of each of `nodes` nodes towards the node `to`. `ends` are the two ends of each
 /// link. A node has `None` if it is `to` itself, or if no way leads from it to `to`.
 ///
 /// The way is the one with the fewest links. Of two ways with equally many, it is the one with the
 /// earliest link among those that only one of the two crosses. Every part of such a way is the way
-/// between its own ends, and the way back crosses the same links: so it is enough that each node has
+/// between its own ends, and the way in the opposite direction crosses the same links: so it is enough that each node has
 /// its first step, and packets in both directions meet on all links.
 #[must_use]
 pub fn first_hops(nodes: usize, ends: &[[NodeIndex; 2]], to: NodeIndex) -> Vec<Option<Hop>> {
@@ -110,7 +110,7 @@ impl Path {
 
     /// The steps from one node to another over the fewest links; empty if they are the same or not
     /// connected. Among several such ways, the order of the links decides ([`first_hops`]), so the way
-    /// back crosses the same links.
+    /// in the opposite direction crosses the same links.
     #[must_use]
     pub fn way(&self, from: NodeIndex, to: NodeIndex) -> Vec<Hop> {
         along(&first_hops(self.nodes.len(), &self.ends(), to), from)

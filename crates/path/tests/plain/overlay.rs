@@ -103,7 +103,7 @@ fn a_flow_enters_the_overlay_on_its_path() {
     let flow = path.flows[0].name.clone();
     let error = path.ingress(&path.flows[0]).unwrap_err();
     assert_eq!(error, OverlayRouteError::NoIngress { flow });
-    // An overlay node beside the path is none.
+    // An overlay node off the path is none.
     let aside = read(&star(&[("a", ""), ("b", "overlay = { exit = true }")])).unwrap();
     assert!(aside.ingress(&aside.flows[0]).is_err());
 }

@@ -71,7 +71,7 @@ impl Scenario {
     }
 
     /// The scenarios of a path file, as [`Scenario::from_path`] makes them, with every flow on one overlay
-    /// route: it is split at its ingress and at the nodes of the route, which may be beside the path of
+    /// route: it is split at its ingress and at the nodes of the route, which may be off the path of
     /// its packets. Between two nodes, packets cross the fewest links.
     ///
     /// The ingress accepts a connection at once. A hop's request passes node by node, and its answer comes

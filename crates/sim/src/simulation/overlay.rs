@@ -5,11 +5,11 @@
 //! and from exchanges between the nodes. Exchanges are not packets: their round trip is that of the links at
 //! this time.
 
+mod ways;
+
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use midspan_link::Configuration;
 use midspan_policy::overlay::{
     CallFailure, ChoiceSettings, ChosenRoutes, Congestion, KnownOverlay, Left, LegReading, Node,
     NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteBy, RouteDecision, RouteDestination,
@@ -24,13 +24,13 @@ use super::application::FlowState;
 use crate::observer::Observer;
 use crate::scenario::{
     ChoosingNode, ChosenSession, ChosenSessions, NodeId, OverlayKnowledge, Scenario, ScenarioError,
-    route_of,
 };
 use crate::tcp::Variant;
+use ways::{Way, ways};
 
 /// How often sessions are read, and how often exchanges can become due.
 const TICK: TimeSpan = TimeSpan::from_seconds(1);
-/// The exchanges before a simulation: so many, in this interval, so that no node is on probation.
+/// The exchanges before a simulation: their number and interval, so that no node is on probation.
 const BEFORE: (u64, TimeSpan) = (5, TimeSpan::from_seconds(10));
 /// The time between a simulation and the next one that begins with its knowledge.
 const PAUSE: TimeSpan = TimeSpan::from_seconds(5);
@@ -61,13 +61,6 @@ struct Member {
     name: NodeName,
     choice: ChosenRoutes,
     known: KnownOverlay,
-}
-
-/// The links from one node to another and back.
-#[derive(Debug)]
-struct Way {
-    links: Vec<Configuration>,
-    next_exchange: Time,
 }
 
 #[derive(Debug)]
@@ -106,31 +99,6 @@ enum Phase {
     /// It has taken this alternative at this time.
     Runs(usize, Time),
     Ended,
-}
-
-impl Way {
-    fn new(scenario: &Scenario, from: NodeId, to: NodeId) -> Result<Self, ScenarioError> {
-        let places = route_of(scenario, "", from, to)?;
-        let configuration = |place: &u32| {
-            let link = scenario.links.get(*place as usize / 2)?;
-            Some(link.directions[*place as usize % 2].clone())
-        };
-        Ok(Self {
-            links: (places.iter().flat_map(|route| route.iter()))
-                .filter_map(configuration)
-                .collect(),
-            next_exchange: Time::ZERO,
-        })
-    }
-
-    /// The time of an empty packet there and back, without queues; `None` while nothing passes a link.
-    fn round_trip(&self, now: Time) -> Option<TimeSpan> {
-        let time = now.since(Time::ZERO);
-        self.links.iter().try_fold(TimeSpan::ZERO, |sum, link| {
-            let state = link.schedule.state_at(link.state, time);
-            (state.loss < Probability::ONE).then(|| sum + state.delay)
-        })
-    }
 }
 
 /// The address of a node.
@@ -458,24 +426,6 @@ fn members(overlay: &ChosenSessions, seed: u64) -> BTreeMap<NodeId, Member> {
         (own.node, member)
     };
     overlay.nodes.iter().map(member).collect()
-}
-
-fn ways(
-    scenario: &Scenario,
-    overlay: &ChosenSessions,
-) -> Result<BTreeMap<(NodeId, NodeId), Way>, ScenarioError> {
-    let nodes = || overlay.nodes.iter().map(|node| node.node);
-    let servers = overlay.sessions.iter().map(|session| session.server);
-    let ends: Vec<NodeId> = nodes().chain(servers).collect();
-    let mut ways = BTreeMap::new();
-    for from in nodes() {
-        for to in ends.iter().filter(|to| **to != from) {
-            if let Entry::Vacant(way) = ways.entry((from, *to)) {
-                way.insert(Way::new(scenario, from, *to)?);
-            }
-        }
-    }
-    Ok(ways)
 }
 
 fn session_state(

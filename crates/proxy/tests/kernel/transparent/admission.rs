@@ -273,11 +273,14 @@ fn packets_that_the_thread_has_read_get_a_verdict_after_a_panic() {
 fn the_answer_to_a_held_syn_is_not_lost_by_a_panic() {
     let network = &Network::new();
     let _listening = [SLOW, FATAL].map(|port| network.listen(port));
-    let text = format!(
-        "table inet answers {{\n chain through {{\n type filter hook forward priority 0;\n \
-         tcp sport {HELD} queue num {ANSWERS}\n }}\n}}\n"
-    );
-    rules(&network.router, &text);
+    // Not every kernel has the statement `queue` of nftables.
+    let (held, answers) = (HELD.to_string(), ANSWERS.to_string());
+    let change = |action| {
+        let rule = [action, "FORWARD", "-p", "tcp", "--sport", &held];
+        let target = ["-j", "NFQUEUE", "--queue-num", &answers];
+        output(&network.router, "iptables", &[&rule[..], &target].concat());
+    };
+    change("-A");
     let bind = || PacketQueue::bind(ANSWERS, 64, 64).unwrap();
     let mut queue = network.router.run(bind).unwrap();
     let shared = Shared::default();
@@ -309,7 +312,7 @@ fn the_answer_to_a_held_syn_is_not_lost_by_a_panic() {
         wait_until("answered", || unanswered(&network.gateway, HELD) == 0);
         drop(door);
         // What the server answers from now on passes.
-        rules(&network.router, "delete table inet answers\n");
+        change("-D");
         let refused = held.join().unwrap().unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::ConnectionRefused, "{refused}");
         for client in [slow, fatal] {

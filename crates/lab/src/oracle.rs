@@ -8,13 +8,13 @@ use crate::measurement::FlowMeasurement;
 use crate::{CaseKind, Measurement};
 
 /// The runs of the oracle: for each repetition and each group of flows that ran together, the results of each
-/// flow on the overlay route on which it took the least time, or got the most in the same time. Void runs do
-/// not count. Links and counters are those of the run in which the group's first flow was best.
+/// flow on the overlay route on which it took the least time, or got the most in the same time. Void runs count
+/// only where every run of a group is void; the result is then void, too. Links and counters are those of the run in which the group's first flow was best.
 #[must_use]
 pub fn oracle(path: &Path, measurements: &[Measurement]) -> Vec<Measurement> {
     let mut groups: BTreeMap<(u32, Vec<usize>), Vec<&Measurement>> = BTreeMap::new();
     for run in measurements {
-        if matches!(run.case, CaseKind::OverlayStatic(_)) && run.validity.counts() {
+        if matches!(run.case, CaseKind::OverlayStatic(_)) {
             let flows = run.flows.iter().map(|one| one.flow).collect();
             groups.entry((run.repetition, flows)).or_default().push(run);
         }
@@ -25,8 +25,14 @@ pub fn oracle(path: &Path, measurements: &[Measurement]) -> Vec<Measurement> {
         .collect()
 }
 
-fn best(path: &Path, runs: &[&Measurement]) -> Option<Measurement> {
-    let first = runs.first()?;
+fn best(path: &Path, all: &[&Measurement]) -> Option<Measurement> {
+    let first = all.first()?;
+    let counting = all.iter().copied().filter(|run| run.validity.counts());
+    let counting: Vec<&Measurement> = counting.collect();
+    let runs = match counting.is_empty() {
+        true => all,
+        false => &counting[..],
+    };
     let best_for = |place: usize| {
         let time = |run: &&&Measurement| {
             let measured = run.flows.get(place);
@@ -105,5 +111,33 @@ mod tests {
             .collect();
         assert_eq!(times, [(0, 50, vec![50, 40]), (1, 30, vec![30, 30])]);
         assert!(oracle(&path, &runs[..1]).is_empty());
+    }
+
+    /// As with other cases, the result of a busy machine is shown and marked.
+    #[test]
+    fn void_runs_count_only_where_all_are_void() {
+        let path = Path::load("triangle").unwrap();
+        let busy = Disturbance {
+            round_trip: TimeSpan::from_milliseconds(100),
+            links: Vec::new(),
+            load_before: 0.9,
+            stolen: 0.0,
+            not_carried: Vec::new(),
+        };
+        let void = |case, milliseconds| Measurement {
+            validity: judge(Purpose::Measurement, &busy),
+            ..run(case, 0, milliseconds)
+        };
+        let runs = [
+            void("overlay-static=here", [50, 50]),
+            void("overlay-static=sin", [30, 30]),
+        ];
+        let found = oracle(&path, &runs);
+        assert!(!found[0].validity.counts());
+        assert_eq!(found[0].retransmissions, 30);
+        let runs = [runs[1].clone(), run("overlay-static=here", 0, [70, 70])];
+        let found = oracle(&path, &runs);
+        assert!(found[0].validity.counts());
+        assert_eq!(found[0].retransmissions, 70);
     }
 }

@@ -322,10 +322,7 @@ fn make(plan: &Plan, part: Part, store: &mut Store<StoredRun>) -> (usize, String
         }
         ControlFlow::Continue(())
     };
-    plan.runs()
-        .unwrap()
-        .make(&execution, store, each)
-        .unwrap();
+    plan.runs().unwrap().make(&execution, store, each).unwrap();
     (made, text)
 }
 

@@ -208,13 +208,6 @@ fn errors_name_the_file_the_line_and_the_reason() {
             MAIN[MAIN.find("[[listener]]").unwrap()..].to_owned(),
             "midspan.toml:2:8: the table [overlay] is missing",
         ),
-        (
-            MAIN.replace(
-                "mode = \"socks5\"",
-                "mode = \"transparent\"\ninterfaces = [\"eth1\"]",
-            ),
-            "midspan.toml:15:11: `overlay` is not for",
-        ),
     ] {
         let error = load(&main, MEMBERS).expect_err("the file was accepted");
         assert!(error.starts_with(expected), "{expected}\n{error}");

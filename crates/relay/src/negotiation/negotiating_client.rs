@@ -142,7 +142,7 @@ pub enum Step {
     Decide(Vec<SocketAddr>),
     /// Decide whether to connect to this node, by [`NegotiatingClient::pass_to`] or
     /// [`NegotiatingClient::fail`].
-    Pass(NextHop),
+    Pass(Box<NextHop>),
     /// Answer a node with what this node reports, by [`NegotiatingClient::report`].
     Report,
     /// The route has failed, and the server is not the reason: perhaps there is another one, for

@@ -118,7 +118,7 @@ impl Negotiations {
         }
         let overlay = negotiating.settings.overlay.as_ref();
         Some(match overlay.map(|overlay| overlay.first_hop(route)) {
-            Some(Ok(next)) => Step::Pass(next),
+            Some(Ok(next)) => Step::Pass(Box::new(next)),
             Some(Err(refusal)) => {
                 let reason = Some(Reason::Hop(refusal));
                 negotiating.fail(Failure::RouteBroken, reason, now)

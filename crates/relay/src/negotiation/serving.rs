@@ -191,7 +191,7 @@ impl Negotiations {
                     None => return self.go_on(key, around),
                     Some(step) => step,
                 },
-                Step::Pass(next) => match self.pass(key, next, around) {
+                Step::Pass(next) => match self.pass(key, *next, around) {
                     None => return self.go_on(key, around),
                     Some(step) => step,
                 },

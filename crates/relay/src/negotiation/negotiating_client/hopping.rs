@@ -84,7 +84,7 @@ impl NegotiatingClient {
                     HopStep::Leave => self.look_for(destination, now),
                     HopStep::Pass(next) => {
                         self.begin_resolving(now);
-                        Step::Pass(next)
+                        Step::Pass(Box::new(next))
                     }
                 }
             }
@@ -144,7 +144,7 @@ impl NegotiatingClient {
         let node = self.next_node.take_if(|node| node.is_warm)?;
         self.dead_warm = Some(node.next.leg.clone());
         self.begin_resolving(now);
-        Some(Step::Pass(node.next))
+        Some(Step::Pass(Box::new(node.next)))
     }
 
     /// The time of a hop has passed; `None` if there is more.

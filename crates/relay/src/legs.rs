@@ -90,7 +90,7 @@ pub fn connect_as_client(
 /// of the listener's. `class` is the service class of the client's SYN.
 ///
 /// # Errors
-/// Those of [`connect_as_proxy`].
+/// Those of `socket(2)`, `bind(2)` and `connect(2)`.
 pub fn connect_to_node(
     (node, from): (SocketAddr, Option<IpAddr>),
     listener: &Listener,

@@ -1,9 +1,8 @@
 //! Servers that clients request by name.
 
-use std::fs::{self, Permissions};
+use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use midspan_testbed::program::Launch;
@@ -38,15 +37,9 @@ fn socks(name: &str) -> u8 {
 
 #[kernel_test]
 fn names_are_raced_and_missed() {
-    let probe = std::process::Command::new("unshare")
-        .args(["-m", "mount", "--bind", "/etc/hostname", "/etc/hosts"])
-        .output();
-    if !probe.is_ok_and(|output| output.status.success()) {
+    let Some(directory) = folder_for_hosts() else {
         return skip("/etc/hosts cannot be replaced here");
-    }
-    let directory = tempfile::tempdir().unwrap();
-    // The resolver reads the file as another user.
-    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    };
     let hosts = directory.path().join("hosts");
     fs::write(&hosts, HOSTS).unwrap();
     let proxy = Midspan::of(

@@ -1,13 +1,16 @@
 //! Configurations, servers and clients.
 #![allow(missing_docs)]
 
+use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 use midspan_linux::netlink::Netlink;
 pub use midspan_testbed::testing::*;
 pub use midspan_testbed::{kernel_test, skip};
+use tempfile::TempDir;
 
 pub use crate::common::{Control, metric};
 
@@ -177,4 +180,18 @@ pub fn has(program: &str) -> bool {
         })
         .output();
     found.is_ok()
+}
+
+/// A folder for a file that stands in for /etc/hosts; `None` if this machine permits no other file there.
+pub fn folder_for_hosts() -> Option<TempDir> {
+    let probe = Command::new("unshare")
+        .args(["-m", "mount", "--bind", "/etc/hostname", "/etc/hosts"])
+        .output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    // The resolver reads the file as another user.
+    fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
+    Some(folder)
 }

@@ -95,14 +95,7 @@ fn half_close_passes_three_hops() {
 fn a_reset_passes_three_hops() {
     let sites = Sites::new("");
     let _nodes = sites.all();
-    let (mut client, mut server) = session(&sites);
-    echoes(&mut client, &mut server);
-    abort(server);
-    assert!(is_reset(&mut client));
-    let (mut client, mut server) = session(&sites);
-    echoes(&mut client, &mut server);
-    abort(client);
-    assert!(is_reset(&mut server));
+    assert_resets_pass(|| session(&sites));
 }
 
 #[kernel_test]

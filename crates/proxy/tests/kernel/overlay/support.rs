@@ -150,3 +150,16 @@ pub fn text_of(midspan: &Midspan, path: &str) -> String {
 pub fn page<T: serde::de::DeserializeOwned>(midspan: &Midspan, path: &str) -> T {
     serde_json::from_str(&text_of(midspan, path)).unwrap()
 }
+
+/// A reset by either end of such a session arrives at the other end.
+#[track_caller]
+pub fn assert_resets_pass(open: impl Fn() -> (TcpStream, TcpStream)) {
+    let (mut client, mut server) = open();
+    echoes(&mut client, &mut server);
+    abort(server);
+    assert!(is_reset(&mut client));
+    let (mut client, mut server) = open();
+    echoes(&mut client, &mut server);
+    abort(client);
+    assert!(is_reset(&mut server));
+}

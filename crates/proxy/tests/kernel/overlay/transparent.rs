@@ -73,14 +73,7 @@ fn half_close_and_reset_pass_from_a_gateway() {
     server.write_all(b"answer").unwrap();
     drop(server);
     assert_eq!(rest(&mut client), b"answer");
-    let (mut client, mut server) = opened(&sites);
-    echoes(&mut client, &mut server);
-    abort(server);
-    assert!(is_reset(&mut client));
-    let (mut client, mut server) = opened(&sites);
-    echoes(&mut client, &mut server);
-    abort(client);
-    assert!(is_reset(&mut server));
+    assert_resets_pass(|| opened(&sites));
 }
 
 #[kernel_test]

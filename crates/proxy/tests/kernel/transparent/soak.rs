@@ -28,8 +28,12 @@ const FORWARD: &str = "10.1.0.1:8080";
 const CLIENT_RESETS: usize = 16;
 const SERVER_RESETS: usize = 23;
 const LONGEST: usize = 40_000;
-/// A loss of 0.5 % of the packets in each direction.
+/// A loss of 0.5 % of the packets in each direction, but for packets that a TCP does not send again
+/// and whose loss can let a client wait for ever, with and without Midspan: a reset, and the ACK
+/// that asks the other end for a reset (RFC 5961).
 const LOSS: &str = "table inet loss {\n chain forwarded {\n type filter hook forward priority 0;\n \
+    tcp flags rst accept\n \
+    tcp flags & (fin|syn|psh|ack) == ack meta length < 100 accept\n \
     numgen random mod 1000 < 5 drop\n }\n}\n";
 
 #[derive(Default)]
@@ -40,20 +44,34 @@ struct Outcomes {
     short: AtomicUsize,
     /// Sessions with wrong bytes.
     wrong: AtomicUsize,
+    /// Sessions in which a client waited in vain for [`LIMIT`].
+    silent: AtomicUsize,
     long_rounds: AtomicUsize,
     long_failed: AtomicUsize,
 }
 
 impl Outcomes {
+    /// Counts a short session that ended by an error.
+    fn fail(&self, error: &io::Error) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        if matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+        ) {
+            self.silent.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     fn shown(&self) -> String {
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         format!(
-            "{} complete, {} ended by an error, {} cut short, {} wrong; long sessions: {} round \
-             trips, {} ended by an error",
+            "{} complete, {} ended by an error, {} cut short, {} wrong, {} silent; long sessions: \
+             {} round trips, {} ended by an error",
             read(&self.complete),
             read(&self.failed),
             read(&self.short),
             read(&self.wrong),
+            read(&self.silent),
             read(&self.long_rounds),
             read(&self.long_failed),
         )
@@ -83,6 +101,7 @@ fn nothing_is_lost_or_left() {
     let start = Instant::now();
 
     let (mut seen, mut restarts, mut reloads) = (Vec::new(), 0, 0);
+    let mut silent_before = 0;
     let installed = Installed::of(&network.gateway);
     println!("  {} short sessions", 4 * short);
     // In the first two phases the relay is killed, which ends Midspan; the last two phases are
@@ -112,6 +131,9 @@ fn nothing_is_lost_or_left() {
         let now = Use::of(relay.as_raw_nonzero().get(), &network.gateway);
         println!("  phase {phase}, {:.0?}: {now:?}", start.elapsed());
         seen.push(now);
+        if phase == 1 {
+            silent_before = outcomes.silent.load(Ordering::Relaxed);
+        }
     }
     stop.store(true, Ordering::Relaxed);
     long.join().unwrap();
@@ -121,6 +143,8 @@ fn nothing_is_lost_or_left() {
     );
     assert_eq!(outcomes.short.load(Ordering::Relaxed), 0);
     assert_eq!(outcomes.wrong.load(Ordering::Relaxed), 0);
+    // Without a relay that is killed, no client waits in vain.
+    assert_eq!(outcomes.silent.load(Ordering::Relaxed), silent_before);
     let complete = outcomes.complete.load(Ordering::Relaxed);
     assert!(complete > 4 * short * 3 / 4, "too few complete: {complete}");
     let [.., third, fourth] = &seen[..] else {
@@ -183,8 +207,10 @@ fn call(
                                 if number >= count {
                                     return;
                                 }
-                                if short(phase * count + number, &outcomes).is_err() {
-                                    outcomes.failed.fetch_add(1, Ordering::Relaxed);
+                                if let Err(error) = short(phase * count + number, &outcomes) {
+                                    outcomes.fail(&error);
+                                    // While Midspan starts, connections are refused at once.
+                                    std::thread::sleep(Duration::from_millis(100));
                                 }
                             }
                         });

@@ -87,6 +87,21 @@ impl Triangle {
         self.start(0, &self.ams, &format!("{certain}{overlay}{hops}{socks}"))
     }
 
+    /// The ingress, once it chooses the straight route. These links have no delay, so a thread that waits for its
+    /// processor during the first exchange makes a link look slow, and the route over it is not chosen for minutes. Then
+    /// the ingress is started again.
+    fn straight(&self) -> Midspan {
+        for _ in 0..5 {
+            let ams = self.ams(TO_SIN);
+            wait_for_nodes(&ams);
+            if decision(&ams).0 == ["sin"] {
+                return ams;
+            }
+            ams.stop();
+        }
+        panic!("the straight route was never chosen");
+    }
+
     fn fra(&self) -> Midspan {
         let text = format!("measure = true\n{}", hops(&["10.2.0.2", "10.3.0.1"]));
         self.start(1, &self.fra, &text)
@@ -185,9 +200,7 @@ fn without_measurements_sessions_leave_here_or_go_straight() {
 fn a_lossy_leg_is_left_and_a_dead_transit_node_too() {
     let triangle = Triangle::new();
     let [_sin, fra] = [triangle.sin(), triangle.fra()];
-    let ams = triangle.ams(TO_SIN);
-    wait_for_nodes(&ams);
-    assert_eq!(decision(&ams).0, ["sin"]);
+    let ams = triangle.straight();
     // One of ten packets on the straight link is lost, in each direction.
     let lossy = |interface: &str| {
         format!(
@@ -205,6 +218,11 @@ fn a_lossy_leg_is_left_and_a_dead_transit_node_too() {
     let before = carried(&fra);
     triangle.download();
     assert!(carried(&fra) > before);
+    // From here on the straight link loses nothing: it may be the only way, and sessions must not fail by chance.
+    // The present route stays for minutes.
+    for node in [&triangle.ams, &triangle.sin] {
+        rules(node, "delete table inet lossy");
+    }
     // The transit node accepts no new connections; the exchanges continue. The session takes the straight
     // route, without an error for its client, and so does the next one.
     rules(&triangle.fra, NO_NEW_ONES);

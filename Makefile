@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page model wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-page  the page of the admin listener in Chromium; skipped if Chromium or Node.js is missing"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
+	@echo "make model   run a relay thread above a simulated kernel: STEPS=100000000 SEED=1 (an hour)"
 	@echo "make lint    check format, lints, documentation, words of the lexicon, circles between modules"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
@@ -79,6 +80,7 @@ demo-busy: build
 second_tries := $(CURDIR)/target/second-tries
 
 test: dependencies
+	@scripts/install-dependencies test
 	@mkdir -p target && rm -f $(second_tries)
 	MIDSPAN_SECOND_TRIES=$(second_tries) $(as_namespace_root) cargo test --workspace --no-fail-fast; \
 	status=$$?; scripts/second-tries $(second_tries); exit $$status
@@ -87,6 +89,7 @@ test: dependencies
 REPEAT ?= 1
 
 test-kernel: dependencies
+	@scripts/install-dependencies test
 	$(as_namespace_root) scripts/test-kernel $(REPEAT)
 
 test-monitoring: dependencies
@@ -125,6 +128,14 @@ soak: dependencies
 
 still: dependencies
 	MIDSPAN_BUSY=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test kernel -- busy --nocapture
+
+# A failure names its seed and its step.
+STEPS ?= 100000000
+SEED ?= 1
+
+model: dependencies
+	MIDSPAN_MODEL_STEPS=$(STEPS) MIDSPAN_MODEL_SEED=$(SEED) cargo test --release --package midspan-relay --lib \
+		-- thread::tests::model::no_byte --nocapture
 
 # Always the whole workspace: other choices give crates other features, with which they are checked again.
 lint: dependencies

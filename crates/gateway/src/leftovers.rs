@@ -21,15 +21,17 @@ use crate::interception::{
     InterceptionError, accounting, queue_target, rules, timeouts, untouched,
 };
 use crate::ours::is_our_rule;
+use crate::takeover;
 
 /// The endings of the names of one Midspan's tables, after the configured name.
-const SUFFIXES: [&str; 6] = [
+const SUFFIXES: [&str; 7] = [
     "",
     "_queue",
     "_probe",
     accounting::SUFFIX,
     timeouts::SUFFIX,
     untouched::SUFFIX,
+    takeover::SUFFIX,
 ];
 
 /// Removes the routing rules, routes and tables of Midspans that no longer run, and restores parameters of

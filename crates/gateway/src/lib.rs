@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`interception`] | rules, routes and kernel parameters that bring forwarded connections to the relay |
 //! | [`initial_window`] | routes and rules that give marked connections an initial window or an MTU |
+//! | [`takeover`] | rules that reset unknown connections after this gateway has taken over from another one |
 //! | [`acknowledgement_queue`], [`acknowledgements_first`] | rules and queues of ACK thinning |
 //!
 //! [`interception::survey`] and [`ruleset`] read the rules and other settings of the host, and change
@@ -23,5 +24,6 @@ pub mod leftovers;
 mod mark_rules;
 mod ours;
 pub mod ruleset;
+pub mod takeover;
 
 pub use ours::PROTOCOL;

@@ -177,6 +177,16 @@ pub enum Command {
     /// does the same.
     #[command(after_help = "Example:  midspan cleanup")]
     Cleanup(Output),
+    /// Reset connections that this gateway does not know, after it has taken over from another one
+    ///
+    /// For a program that decides which of two gateways works, such as keepalived (docs/two-gateways.md). The other
+    /// gateway had sessions whose packets now arrive here. For ten minutes, they are answered by a reset, so that
+    /// clients begin again at once. Needs the key interception.takeover_reset, CAP_NET_ADMIN and the program nft, but
+    /// no running Midspan. Repeated, the time begins again.
+    #[command(
+        after_help = "Examples:\n  midspan takeover\n  midspan takeover --time '2 min'\n  midspan takeover --end"
+    )]
+    Takeover(TakeoverOptions),
     /// Make a running proxy read its configuration file again; sessions continue
     ///
     /// The same as SIGHUP, but also prints what is wrong with the file.
@@ -285,6 +295,34 @@ pub struct CheckOptions {
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
+}
+
+/// Options of `midspan takeover`.
+#[derive(Debug, Args)]
+pub struct TakeoverOptions {
+    /// Configuration file (docs/configuration.md)
+    #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
+    pub config: PathBuf,
+    /// How long connections are reset
+    #[arg(long, value_name = "TIME", default_value = "10 min", value_parser = takeover_time)]
+    pub time: TimeSpan,
+    /// End this now
+    #[arg(long, conflicts_with = "time")]
+    pub end: bool,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// From a second to an hour.
+fn takeover_time(text: &str) -> Result<TimeSpan, String> {
+    match text.parse::<TimeSpan>() {
+        Ok(time) if (TimeSpan::from_seconds(1)..=TimeSpan::from_seconds(3600)).contains(&time) => {
+            Ok(time)
+        }
+        Ok(_) => Err("write a time from 1 s to 1 h".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Options of `midspan bypass`.

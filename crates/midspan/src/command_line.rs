@@ -26,6 +26,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "kick",
             "capture",
             "bugreport",
+            "takeover",
             "cleanup",
         ],
     ),

@@ -60,6 +60,7 @@ fn main() -> ExitCode {
         Command::Bypass(options) => commands::control::bypass(&options),
         Command::Drain(options) => commands::control::drain(&options),
         Command::Cleanup(output) => commands::cleanup::cleanup(&output),
+        Command::Takeover(options) => commands::takeover::takeover(&options),
         Command::Bugreport(options) => commands::bugreport::bugreport(&options),
         Command::Explain(options) => commands::explain::explain_flow(&options),
         Command::Learned(options) => commands::learned::learned(&options),

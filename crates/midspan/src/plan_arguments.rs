@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use midspan_units::{BitRate, TimeSpan};
+use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use crate::output_arguments::Output;
 
@@ -24,6 +24,9 @@ pub enum PlanCommand {
     /// Rank the possible places of proxies
     #[command(after_help = "Example:  midspan plan place transatlantic --proxies 1")]
     Place(PlaceOptions),
+    /// Choose the nodes of a network to make overlay nodes, and the routes over them
+    #[command(after_help = "Example:  midspan plan network mesh5 --nodes 3 --size '10 MB'")]
+    Network(NetworkOptions),
     /// Throughput as a function of the proxies' send buffer, and the knee of the curve
     #[command(after_help = "Example:  midspan plan buffers geo --plot buffers.svg")]
     Buffers(BuffersOptions),
@@ -131,6 +134,29 @@ pub struct PlaceOptions {
     /// Number of placements to show
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub keep: u32,
+}
+
+/// Options of `midspan plan network`.
+#[derive(Debug, Args)]
+pub struct NetworkOptions {
+    /// Built-in path or path file
+    #[arg(value_name = "PATH")]
+    pub path: String,
+    /// Another value for a key of the path file, as in `link.satellite.loss=1 %`
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Most overlay nodes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub nodes: u32,
+    /// The size of the transfers that are to be fast
+    #[arg(long, value_name = "SIZE", default_value = "1 MB")]
+    pub size: ByteSize,
+    /// Write a report
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
 }
 
 /// Options of `midspan plan buffers`.

@@ -8,6 +8,7 @@
 //! | what throughput does a leg have, and what limits it | [`leg`] | Maki §III B |
 //! | how do split legs affect each other | [`overlay`] | Maki §III, Eqs (2)–(6) |
 //! | where to put proxies | [`placement`] | Maki §IV, Table II |
+//! | which nodes of a network to choose | [`node_choice`] | |
 //! | how large must their buffers be | [`buffer`] | Maki §IV, Fig. 11 |
 //! | what does a narrow upstream cost | [`asymmetry`] | Hasegawa Eqs (1)–(7); Tam §1.3 |
 //! | how large are a proxy's bursts | [`burst`] | Shikama §5.1 |
@@ -25,6 +26,7 @@ pub mod burst;
 pub mod completion;
 mod error;
 pub mod leg;
+pub mod node_choice;
 pub mod overlay;
 pub mod papers;
 pub mod path;

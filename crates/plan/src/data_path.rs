@@ -8,7 +8,9 @@ use midspan_model::overlay::ChainedLeg;
 use midspan_model::path::{Hop, Path as Hops};
 use midspan_model::response::Response;
 use midspan_model::window::Recovery;
-use midspan_path::{Family, Flow, HostSettings, NodeIndex, NodeKind, Path, mean_rate};
+use midspan_path::{
+    Family, Flow, Hop as Step, HostSettings, NodeIndex, NodeKind, Path, ProxySettings, mean_rate,
+};
 use midspan_policy::{Buffer, LegSettings};
 use midspan_units::{BitRate, ByteSize};
 
@@ -69,6 +71,23 @@ pub struct ProxyOnPath {
     pub outbound: LegSettings,
 }
 
+impl ProxyOnPath {
+    /// A proxy with these settings at this position.
+    fn new(position: usize, settings: &ProxySettings, upload: bool) -> Self {
+        let (client, server) = (&settings.client_leg, &settings.server_leg);
+        let (inbound, outbound) = if upload {
+            (client, server)
+        } else {
+            (server, client)
+        };
+        Self {
+            position,
+            inbound: inbound.clone(),
+            outbound: outbound.clone(),
+        }
+    }
+}
+
 impl DataPath {
     /// The unidirectional paths of the flows of `path`, each once. If the path has no flows: the download from
     /// its last host to its first.
@@ -76,6 +95,16 @@ impl DataPath {
     /// # Errors
     /// The path has fewer than two hosts.
     pub fn of_path(path: &Path) -> Result<Vec<Self>, PlanError> {
+        Self::ends_of_path(path)?
+            .into_iter()
+            .map(|(from, to, upload)| Self::new(path, from, to, upload))
+            .collect()
+    }
+
+    /// Client and server of each of these unidirectional paths, and whether the data goes to the server.
+    pub(crate) fn ends_of_path(
+        path: &Path,
+    ) -> Result<Vec<(NodeIndex, NodeIndex, bool)>, PlanError> {
         let mut seen: Vec<(NodeIndex, NodeIndex, bool)> = Vec::new();
         for flow in &path.flows {
             let key = (flow.from, flow.to, flow.workload.is_upload());
@@ -93,9 +122,7 @@ impl DataPath {
             }
             seen.push((*first, *last, false));
         }
-        seen.into_iter()
-            .map(|(from, to, upload)| Self::new(path, from, to, upload))
-            .collect()
+        Ok(seen)
     }
 
     /// The unidirectional path of one flow.
@@ -118,13 +145,71 @@ impl DataPath {
             (server, client)
         };
         let steps = path.way(from, to);
+        let proxies = steps
+            .iter()
+            .enumerate()
+            .filter_map(|(index, step)| match &path.node(step.node).kind {
+                NodeKind::Proxy(settings) => Some(ProxyOnPath::new(index + 1, settings, upload)),
+                NodeKind::Host(_) | NodeKind::Router => None,
+            })
+            .collect();
+        Self::of_steps(path, [from, to], &steps, upload, proxies)
+    }
+
+    /// The unidirectional path of a session that passes `stops`, the one nearest to the client first, and is split at
+    /// each. Between two of them its packets take the way over the fewest links.
+    ///
+    /// # Errors
+    /// Two neighbours of the route are the same node, or are not connected.
+    pub fn through(
+        path: &Path,
+        [client, server]: [NodeIndex; 2],
+        upload: bool,
+        stops: &[(NodeIndex, &ProxySettings)],
+    ) -> Result<Self, PlanError> {
+        let mut ends: Vec<NodeIndex> = vec![client];
+        ends.extend(stops.iter().map(|(node, _)| *node));
+        ends.push(server);
+        let mut settings: Vec<&ProxySettings> =
+            stops.iter().map(|(_, settings)| *settings).collect();
+        if !upload {
+            ends.reverse();
+            settings.reverse();
+        }
+        let (mut steps, mut proxies) = (Vec::new(), Vec::new());
+        for (index, pair) in ends.windows(2).enumerate() {
+            let way = path.way(pair[0], pair[1]);
+            if way.is_empty() {
+                let name = |node: NodeIndex| path.node(node).name.clone();
+                return Err(PlanError::NoWay {
+                    from: name(pair[0]),
+                    to: name(pair[1]),
+                });
+            }
+            steps.extend(way);
+            if let Some(settings) = settings.get(index) {
+                proxies.push(ProxyOnPath::new(steps.len(), settings, upload));
+            }
+        }
+        let outer = [ends[0], ends[ends.len() - 1]];
+        Self::of_steps(path, outer, &steps, upload, proxies)
+    }
+
+    /// The path over these steps, with these proxies.
+    fn of_steps(
+        path: &Path,
+        [from, to]: [NodeIndex; 2],
+        steps: &[Step],
+        upload: bool,
+        proxies: Vec<ProxyOnPath>,
+    ) -> Result<Self, PlanError> {
         let names = std::iter::once(from).chain(steps.iter().map(|hop| hop.node));
         let mut assumptions = Vec::new();
         let mut changing = Vec::new();
         let mut averaged = Vec::new();
         let mut lossy_back = Vec::new();
         let mut hops = Vec::new();
-        for step in &steps {
+        for step in steps {
             let link = path.link(step.link);
             let (there, back) = (
                 link.direction(step.direction),
@@ -164,26 +249,6 @@ impl DataPath {
             let step = steps[index];
             path.link(step.link).direction(step.direction)
         };
-        let proxies = steps
-            .iter()
-            .enumerate()
-            .filter_map(|(index, step)| match &path.node(step.node).kind {
-                NodeKind::Proxy(settings) => {
-                    let (client, server) = (&settings.client_leg, &settings.server_leg);
-                    let (inbound, outbound) = if upload {
-                        (client, server)
-                    } else {
-                        (server, client)
-                    };
-                    Some(ProxyOnPath {
-                        position: index + 1,
-                        inbound: inbound.clone(),
-                        outbound: outbound.clone(),
-                    })
-                }
-                NodeKind::Host(_) | NodeKind::Router => None,
-            })
-            .collect();
         let data_path = Self {
             upload,
             nodes: names.map(|index| path.node(index).name.clone()).collect(),

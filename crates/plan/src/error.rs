@@ -12,6 +12,14 @@ pub enum PlanError {
     /// There are no two hosts between which data could flow.
     #[error("the path has fewer than two hosts: add a [[host]] at each end")]
     Hosts,
+    /// A route leads between nodes that are not connected, or from a node to itself.
+    #[error("no link leads from {from} to {to}")]
+    NoWay {
+        /// The one node.
+        from: String,
+        /// The other node.
+        to: String,
+    },
     /// The measurement contains no round trip.
     #[error("no round trip was measured: give a ping of the path, or a capture with the handshake")]
     NoRoundTrip,

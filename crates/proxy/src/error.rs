@@ -53,6 +53,15 @@ pub enum Error {
     /// Leftovers cannot be removed.
     #[error("removing what is left behind needs CAP_NET_ADMIN: run as root")]
     NoCleanup,
+    /// A takeover resets nothing.
+    #[error("[interception] has no takeover_reset = true, so a takeover resets no connection")]
+    NoTakeoverReset,
+    /// No rule would match.
+    #[error("no listener is transparent, so there are no connections of another gateway to reset")]
+    NothingToTakeOver,
+    /// Rules cannot be set.
+    #[error("resetting the connections of another gateway needs CAP_NET_ADMIN: run as root")]
+    TakeoverNotPermitted,
     /// Leftovers of `midspan thin` cannot be removed.
     #[error(transparent)]
     Thinning(#[from] midspan_gateway::acknowledgement_queue::RulesError),

@@ -36,6 +36,8 @@ pub(crate) struct HelperState {
     pub process: Option<OwnUse>,
     /// The packets of QUIC that passed untouched; `None` if no listener is transparent.
     pub quic: Option<Quic>,
+    /// Packets of unknown connections that were answered by a reset after a takeover.
+    pub takeover_resets: u64,
     /// Whether the proxy will drain soon, which `/health` announces.
     pub is_ending: bool,
     /// The listeners that an operator drains.

@@ -32,6 +32,7 @@ mod relay_process;
 mod relay_watch;
 mod resolver;
 pub mod summary;
+mod takeover;
 
 pub use cleanup::{Cleaned, cleanup};
 pub use command::default_socket;
@@ -39,3 +40,4 @@ pub use error::Error;
 pub use helper::{RunOptions, describe_rules, run};
 pub use midspan_service::logging::LogLevel;
 pub use relay_process::relay_main;
+pub use takeover::{Takeover, take_over};

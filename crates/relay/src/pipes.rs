@@ -11,6 +11,7 @@ use midspan_units::{Time, TimeSpan};
 use rustix::pipe::{fcntl_getpipe_size, fcntl_setpipe_size};
 
 use super::system;
+use crate::seeded_faults::{self, Fault};
 
 /// Bytes in the shared buffer; also the largest buffer that a session can have for itself, per
 /// direction.
@@ -81,6 +82,9 @@ impl Pipes {
 
     /// Returns an empty pipe to the pool.
     pub fn give_back(&mut self, pipe: Pipe) {
+        if seeded_faults::is(Fault::PipeLeaked) {
+            return;
+        }
         match pipe.is_taken_over {
             true => self.discard(pipe),
             false => self.at_rest.push(pipe),

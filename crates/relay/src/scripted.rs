@@ -11,7 +11,7 @@ use std::time::Instant;
 use midspan_linux::tcp::SocketMemory;
 use rustix::event::Timespec;
 use rustix::event::epoll::{Event, EventFlags};
-use rustix::io::Result;
+use rustix::io::{Errno, Result};
 use rustix::net::SocketAddrAny;
 
 /// The calls of `system.rs`, by the numbers of the descriptors.
@@ -26,6 +26,14 @@ pub trait Kernel {
     fn receive(&mut self, socket: RawFd, buffer: &mut [u8]) -> Result<usize>;
     fn peek(&mut self, socket: RawFd) -> Result<usize>;
     fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize>;
+    /// Between a socket and a pipe. A kernel without pipes need not have it.
+    fn splice(&mut self, _from: RawFd, _to: RawFd, _count: usize) -> Result<usize> {
+        Err(Errno::NOSYS)
+    }
+    /// The read end and the write end, which have a size that can be set.
+    fn pipe(&mut self) -> Result<(OwnedFd, OwnedFd)> {
+        Err(Errno::NOSYS)
+    }
     fn end_writing(&mut self, socket: RawFd) -> Result<()>;
     fn socket_error(&mut self, socket: RawFd) -> Result<Result<()>>;
     fn peer_address(&mut self, socket: RawFd) -> Result<Option<SocketAddr>>;

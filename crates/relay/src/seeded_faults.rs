@@ -2,7 +2,7 @@
 //!
 //! Without the feature `seeded-faults` the program contains none of them: [`is`] is `false` at
 //! compile time. With the feature, the environment variable `MIDSPAN_SEEDED_FAULT` selects one by
-//! name.
+//! name. A unit test can [plant](planted::plant) one in its own thread.
 
 use std::process::Command;
 
@@ -24,6 +24,12 @@ pub enum Fault {
     CorkedSmallWrites,
     /// A reset overtakes the data before it.
     ResetOvertakesData,
+    /// A byte that has been read is not written.
+    ByteLost,
+    /// A pipe is never used again.
+    PipeLeaked,
+    /// A socket is never closed.
+    SocketLeaked,
 }
 
 #[cfg(feature = "seeded-faults")]
@@ -39,6 +45,9 @@ impl Fault {
             Self::HalfCloseEndsBoth => "half-close-ends-both",
             Self::CorkedSmallWrites => "corked-small-writes",
             Self::ResetOvertakesData => "reset-overtakes-data",
+            Self::ByteLost => "byte-lost",
+            Self::PipeLeaked => "pipe-leaked",
+            Self::SocketLeaked => "socket-leaked",
         }
     }
 }
@@ -48,13 +57,26 @@ impl Fault {
 pub fn is(fault: Fault) -> bool {
     static CHOSEN: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     let chosen = CHOSEN.get_or_init(|| std::env::var(VARIABLE).unwrap_or_default());
-    *chosen == fault.name()
+    *chosen == fault.name() || planted::is(fault)
+}
+
+/// Whether a test has planted this fault.
+#[cfg(all(test, not(feature = "seeded-faults")))]
+pub fn is(fault: Fault) -> bool {
+    planted::is(fault)
 }
 
 /// Whether this build has this fault: never.
-#[cfg(not(feature = "seeded-faults"))]
+#[cfg(not(any(test, feature = "seeded-faults")))]
 pub const fn is(_: Fault) -> bool {
     false
+}
+
+#[cfg(all(feature = "seeded-faults", not(test)))]
+mod planted {
+    pub const fn is(_: super::Fault) -> bool {
+        false
+    }
 }
 
 /// Passes the fault on to the relay process, whose environment is otherwise empty.
@@ -68,3 +90,25 @@ pub fn pass_on(command: &mut Command) {
 /// There is nothing to pass on.
 #[cfg(not(feature = "seeded-faults"))]
 pub const fn pass_on(_: &mut Command) {}
+
+/// Faults that a unit test plants.
+#[cfg(test)]
+pub mod planted {
+    use std::cell::Cell;
+
+    use super::Fault;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Fault>> = const { Cell::new(None) };
+    }
+
+    /// From now on, this thread has this fault.
+    pub fn plant(fault: Fault) {
+        PLANTED.set(Some(fault));
+    }
+
+    /// Whether this thread has this fault.
+    pub fn is(fault: Fault) -> bool {
+        PLANTED.get() == Some(fault)
+    }
+}

@@ -2,7 +2,7 @@
 //! writes sockets.
 //!
 //! In test builds with the feature `failing-calls`, some calls can be made to fail, see
-//! [`failing_calls`](super::failing_calls). In the unit tests of this crate a scripted kernel can replace
+//! [`failing_calls`](super::failing_calls). In the unit tests of this crate another kernel can replace
 //! Linux (`scripted`) in most of the calls. Other builds contain only the calls themselves.
 //!
 //! Options of sockets are set and read by [`midspan_linux::tcp`] directly. The exceptions are here, because
@@ -115,6 +115,7 @@ fn send_flags() -> SendFlags {
 
 /// Moves up to `count` bytes between a socket and a pipe.
 pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, count: usize) -> Result<usize> {
+    scripted!(splice(number(from), number(to), count));
     let most = may_fail!(Splice, count);
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     rustix::pipe::splice(from, None, to, None, most, flags)
@@ -122,6 +123,7 @@ pub fn splice(from: BorrowedFd<'_>, to: BorrowedFd<'_>, count: usize) -> Result<
 
 /// A pipe: its read end and its write end.
 pub fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    scripted!(pipe());
     may_fail!(Pipe);
     pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)
 }

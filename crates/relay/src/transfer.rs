@@ -209,12 +209,15 @@ impl Transfer {
                         }
                     },
                     Action::Finish => {
-                        if !last {
-                            // This fails only if the leg has failed, which epoll reports as well.
-                            let _ = system::end_writing(to);
+                        // This fails only if the leg has failed before. Its error may be lost in a splice, and later
+                        // the reset would look like an end in order.
+                        match last || system::end_writing(to).is_ok() {
+                            true => {
+                                self.direction.handle_finished();
+                                Ok(())
+                            }
+                            false => Err((Side::Outbound, error_of(to))),
                         }
-                        self.direction.handle_finished();
-                        Ok(())
                     }
                     _ => return moved,
                 },
@@ -369,6 +372,14 @@ impl Transfer {
         };
         moved.copied += written as u64;
         self.direction.handle_written(small(written), false);
+        if seeded_faults::is(Fault::ByteLost) && written + 1 < count {
+            self.direction.handle_written(1, false);
+            self.held = Held::Buffer {
+                bytes: bytes[written + 1..].into(),
+                start: 0,
+            };
+            return Ok(());
+        }
         if written < count {
             // Writing the rest shows whether there is room.
             self.held = Held::Buffer {
@@ -528,10 +539,14 @@ fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::
     if read != Ok(0) || system::peer_address(from).is_ok_and(|peer| peer.is_some()) {
         return read;
     }
-    match system::socket_error(from) {
-        // The error is EPIPE if the FIN arrived before the reset.
-        Ok(Err(error)) => Err(error),
-        _ => Err(Errno::CONNRESET),
+    Err(error_of(from))
+}
+
+/// The error of a socket that has been reset; the error is EPIPE if the FIN arrived before the reset.
+fn error_of(socket: BorrowedFd<'_>) -> Errno {
+    match system::socket_error(socket) {
+        Ok(Err(error)) => error,
+        _ => Errno::CONNRESET,
     }
 }
 

@@ -15,7 +15,7 @@ use crate::programs::GUIDE;
 
 // The reader of the page belongs to the test that follows it in network namespaces.
 #[allow(dead_code, unreachable_pub, clippy::panic)]
-#[path = "../../../midspan/tests/kernel/gateway_guide/page.rs"]
+#[path = "../../../midspan/tests/kernel/page.rs"]
 mod page;
 
 /// The interfaces of step 1: the first line names the file and a command.

@@ -10,6 +10,7 @@ pub mod init;
 pub mod learned;
 pub mod overlay;
 pub mod run;
+pub mod takeover;
 pub mod thin;
 pub mod top;
 

@@ -8,6 +8,10 @@ mod explain;
 mod gateway_guide;
 mod init;
 #[cfg(feature = "lab")]
+mod overlay_tutorial;
+#[cfg(feature = "lab")]
+mod page;
+#[cfg(feature = "lab")]
 mod real_clients;
 mod top;
 
@@ -17,7 +21,7 @@ use midspan_testbed::KernelTests;
 use midspan_testbed::kernel_tests::Command;
 
 #[cfg(feature = "lab")]
-const COMMANDS: &[Command] = gateway_guide::COMMANDS;
+const COMMANDS: &[Command] = &[gateway_guide::FOLLOW, overlay_tutorial::FOLLOW];
 #[cfg(not(feature = "lab"))]
 const COMMANDS: &[Command] = &[];
 

@@ -2,4 +2,5 @@
 
 mod built_in;
 mod measured;
+mod network;
 mod properties;

@@ -76,6 +76,8 @@ pub struct InterceptionSettings {
     /// Control ports of protocols for which connection tracking has helpers. They pass untouched at
     /// listeners without the key `ports`.
     pub helper_ports: Vec<RangeInclusive<u16>>,
+    /// Whether `midspan takeover` makes this gateway answer packets of unknown connections by a reset.
+    pub takeover_reset: bool,
 }
 
 impl InterceptionSettings {
@@ -136,6 +138,7 @@ pub(super) struct InterceptionTable {
     leave_alone_time: Option<Spanned<TimeSpan>>,
     watchdog_timeout: Option<Spanned<TimeSpan>>,
     helper_ports: Option<Spanned<Vec<Ports>>>,
+    takeover_reset: Option<bool>,
 }
 
 const DEFAULT_TABLE: &str = "midspan";
@@ -254,6 +257,7 @@ impl InterceptionTable {
                 DEFAULT_WATCHDOG_TIMEOUT,
                 TimeSpan::from_seconds(1)..=TimeSpan::from_seconds(3_600),
             )?,
+            takeover_reset: self.takeover_reset.unwrap_or_default(),
             helper_ports: match self.helper_ports {
                 None => DEFAULT_HELPER_PORTS.map(|port| port..=port).to_vec(),
                 ports => (list(source, "helper_ports", ports)?.into_iter())

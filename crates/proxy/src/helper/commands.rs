@@ -277,6 +277,7 @@ impl Supervisor {
             log_lines_lost: midspan_log::lost(),
             process: self.measured.process,
             quic: self.measured.quic,
+            takeover_resets: self.measured.takeover_resets,
             is_ending: self.is_lame_duck(),
             drained: self.drained.names(),
             listeners: listener_names(&self.whole),

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use midspan_gateway::interception::{InterceptionNumbers, Quic};
+use midspan_gateway::takeover;
 use midspan_linux::process_use::ProcessFiles;
 
 use crate::health::OwnUse;
@@ -16,6 +17,7 @@ pub(super) struct Measured {
     next: Instant,
     pub process: Option<OwnUse>,
     pub quic: Option<Quic>,
+    pub takeover_resets: u64,
 }
 
 impl Measured {
@@ -26,6 +28,7 @@ impl Measured {
             next: Instant::now(),
             process: None,
             quic: None,
+            takeover_resets: 0,
         }
     }
 
@@ -38,6 +41,8 @@ impl Measured {
         self.next = now + INTERVAL;
         self.process = self.files.as_ref().and_then(OwnUse::of);
         // While another program has removed the counters, the last values remain.
+        let resets = numbers.and_then(|numbers| takeover::resets(numbers).ok());
+        self.takeover_resets = resets.unwrap_or(self.takeover_resets);
         self.quic = numbers.and_then(|numbers| Quic::read(numbers).ok().or(self.quic));
     }
 }

@@ -19,9 +19,11 @@ impl HeldThread {
         let named = tasks.flatten().filter_map(|task| {
             let found = fs::read_to_string(task.path().join("comm")).ok()?;
             let id: i32 = task.file_name().to_str()?.parse().ok()?;
-            (found.trim() == name).then_some(id)
+            let started = start(&fs::read_to_string(task.path().join("stat")).ok()?)?;
+            (found.trim() == name).then_some((started, id))
         });
-        let id = nix::unistd::Pid::from_raw(named.max().unwrap());
+        let (_, id) = named.max().unwrap();
+        let id = nix::unistd::Pid::from_raw(id);
         let (held, is_held) = mpsc::channel();
         let (release, wait): (Sender<()>, Receiver<()>) = mpsc::channel();
         let tracer = std::thread::spawn(move || {
@@ -37,6 +39,13 @@ impl HeldThread {
             tracer: Some(tracer),
         }
     }
+}
+
+/// When a thread started: field 22 of proc_pid_stat(5). Its number does not show this, because the kernel begins again
+/// with small numbers.
+fn start(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 impl Drop for HeldThread {

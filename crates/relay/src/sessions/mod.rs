@@ -467,6 +467,9 @@ impl Sessions {
         if seeded_faults::is(Fault::FinForReset) {
             session.sockets.close_in_order();
         }
+        if seeded_faults::is(Fault::SocketLeaked) {
+            std::mem::forget(Arc::clone(&session.sockets.server));
+        }
         session.release(&mut self.shared);
         self.measuring.forget(&mut session);
         self.timers.set(key, &mut session.timer, None);

@@ -3,6 +3,7 @@
 mod agreement;
 mod buffers;
 mod measured;
+mod network;
 mod output;
 mod place;
 mod whatif;
@@ -29,6 +30,7 @@ pub fn plan(options: &PlanOptions) -> Outcome {
     match &options.command {
         None => whole(&options.path),
         Some(PlanCommand::Place(options)) => place::place(options),
+        Some(PlanCommand::Network(options)) => network::network(options),
         Some(PlanCommand::Buffers(options)) => buffers::buffers(options),
         Some(PlanCommand::Whatif(options)) => whatif::whatif(options),
         Some(PlanCommand::Agreement(options)) => agreement::agreement(options),

@@ -7,7 +7,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod network;
-mod page;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -17,12 +16,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitCode};
 use std::time::{Duration, Instant};
 
+use crate::page::{self, Step};
 use midspan_lab::workload::web_server::{Files, WebServer};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::program::{Launch, Program};
 use midspan_testbed::{kernel_test, kernel_tests, skip};
 use network::{Network, OUTSIDE, SERVER, run, shell};
-use page::Step;
 
 /// Commands that need a whole machine, with the test's replacement.
 const NOT_IN_A_NAMESPACE: [(&str, &str); 7] = [
@@ -54,10 +53,10 @@ const CONFIGURATION: &str = "/etc/midspan/midspan.toml";
 const MIDSPAN: &str = env!("CARGO_BIN_EXE_midspan");
 const NEEDED: [&str; 7] = ["unshare", "nft", "ip", "ss", "sysctl", "curl", "nginx"];
 
-pub const COMMANDS: &[kernel_tests::Command] = &[("follow-the-page", |_| {
+pub const FOLLOW: kernel_tests::Command = ("follow-the-page", |_| {
     try_the_page();
     ExitCode::SUCCESS
-})];
+});
 
 #[kernel_test]
 fn what_is_shown_is_found_in_what_is_printed() {

@@ -55,6 +55,10 @@ metrics! {
     /// rejected (quic = "reject").
     Counter "quic_rejected_packets" () =
         |now, sink| gate(now, |gate| sink.put(&[], Value::Number(gate.quic_rejected)));
+    /// Packets of connections that this gateway did not know, and that it answered by a reset after it had taken
+    /// over from another gateway (interception.takeover_reset).
+    Counter "takeover_resets" () =
+        |now, sink| sink.put(&[], Value::Number(now.known.helper.takeover_resets));
     /// Flows of the control group that were not measured: too many at a time, reset, or not counted
     /// by the kernel (net.netfilter.nf_conntrack_acct).
     Counter "control_unmeasured" () =

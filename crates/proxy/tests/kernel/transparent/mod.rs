@@ -39,6 +39,7 @@ mod service_class;
 mod signed;
 mod soak;
 mod support;
+mod takeover;
 mod towards_servers;
 mod tracking;
 mod unread_log;

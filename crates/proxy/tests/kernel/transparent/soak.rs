@@ -28,9 +28,9 @@ const FORWARD: &str = "10.1.0.1:8080";
 const CLIENT_RESETS: usize = 16;
 const SERVER_RESETS: usize = 23;
 const LONGEST: usize = 40_000;
-/// A loss of 0.5 % of the packets in each direction, but for packets that a TCP does not send again
-/// and whose loss can let a client wait for ever, with and without Midspan: a reset, and the ACK
-/// that asks the other end for a reset (RFC 5961).
+/// A loss of 0.5 % of the packets in each direction, except packets that a TCP does not send again
+/// and whose loss can let a client wait without limit, with and without Midspan: a reset, and the ACK
+/// to which the other end answers by a reset (RFC 5961).
 const LOSS: &str = "table inet loss {\n chain forwarded {\n type filter hook forward priority 0;\n \
     tcp flags rst accept\n \
     tcp flags & (fin|syn|psh|ack) == ack meta length < 100 accept\n \

@@ -19,17 +19,21 @@ use rustix::net::SocketAddrAny;
 use super::*;
 use crate::access::AccessRules;
 use crate::destination::Finder;
-use crate::limits::{ListenerLimits, RelayLimits};
+use crate::limits::{ListenerLimits, Places, RelayLimits};
 use crate::listener::{Destination, Language, Listener, Negotiation};
 use crate::negotiation::Names;
 use crate::opening::{AcceptorParts, ListenerId};
 use crate::scripted::{self, Kernel};
 use crate::sharing::ListeningSocket;
 
-const CLIENT: &str = "192.0.2.1:1000";
-const SERVER: &str = "198.51.100.1:80";
+pub const CLIENT: &str = "192.0.2.1:1000";
+pub const SERVER: &str = "198.51.100.1:80";
 /// The address of the server leg's own socket.
-const OWN: &str = "203.0.113.7:40000";
+pub const OWN: &str = "203.0.113.7:40000";
+/// How long a server may take to answer.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long one leg remains after the failure of the other.
+pub const RESET_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a client may take for its request.
 pub const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(10);
@@ -256,63 +260,17 @@ impl Bench {
         }));
         let socket = descriptor();
         world.borrow_mut().listener = socket.as_raw_fd();
-        let listener = Arc::new(Listener {
-            session: SessionSettings {
-                connect_timeout: Some(TimeSpan::from_seconds(1)),
-                ..SessionSettings::default()
-            },
-            limits: ListenerLimits::default(),
-            ..Listener::new("test", to)
-        });
-        let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
-        let observation = Observation {
-            registry: Arc::default(),
-            mailbox: Arc::default(),
-            sampling_interval: None,
-        };
-        let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
-        let acceptor = AcceptorParts {
-            overlay: SharedOverlay::default(),
-            servers: None,
-            id: ListenerId(0),
-            finder: Finder::new(&listener.to, &Arc::default()),
-            policy,
-            counters: observation.registry.counters(0, "test"),
-            places: limits.set_listener("test", listener.limits.sessions, true),
-            verdicts: Default::default(),
-            knowledge: Default::default(),
-            suspects: Default::default(),
-            listener,
-        };
         let socket = ListeningSocket {
             socket: Arc::new(socket),
             sharing,
         };
-        let acceptor = Acceptor::new(Some(socket), acceptor);
-        let control = Arc::new(Control::new().unwrap());
-        let (updates, received) = mpsc::channel();
-        let parts = ThreadParts {
-            overlay: SharedOverlay::default(),
-            number: 0,
-            names: Arc::new(Names::new(Arc::clone(&control))).of_thread(),
-            control,
-            updates: received,
-            clock: Clock::start(),
-            register: Arc::new(Register::new(limits)),
-            tries: Arc::default(),
-            pipes: Pipes::new(0, 0),
-            observation,
-            loads: loads.clone(),
-            sampling_pace: midspan_policy::SamplingPace::new(1),
-            reset_timeout: TimeSpan::from_seconds(30),
-            suspects: Default::default(),
-        };
+        let made = make_thread(socket, to, loads.clone(), Pipes::new(0, 0));
         Self {
-            thread: RelayThread::new(vec![acceptor], parts).unwrap(),
+            thread: made.thread,
             world,
             events: Vec::with_capacity(EVENTS),
             loads,
-            _updates: updates,
+            _updates: made.updates,
         }
     }
 
@@ -369,3 +327,69 @@ impl Bench {
 
 /// Time between two turns.
 pub const MOMENT: Duration = Duration::from_millis(1);
+
+/// A thread, and what keeps it alive.
+pub struct Made {
+    pub thread: RelayThread,
+    /// The places of its sessions.
+    pub places: Arc<Places>,
+    /// The thread's owner.
+    pub updates: mpsc::Sender<Update>,
+}
+
+/// A thread with one listener, above the kernel that is installed.
+pub fn make_thread(socket: ListeningSocket, to: Destination, loads: Loads, pipes: Pipes) -> Made {
+    let listener = Arc::new(Listener {
+        session: SessionSettings {
+            connect_timeout: Some(CONNECT_TIMEOUT.into()),
+            ..SessionSettings::default()
+        },
+        limits: ListenerLimits::default(),
+        ..Listener::new("test", to)
+    });
+    let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
+    let observation = Observation {
+        registry: Arc::default(),
+        mailbox: Arc::default(),
+        sampling_interval: None,
+    };
+    let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
+    let places = limits.set_listener("test", listener.limits.sessions, true);
+    let acceptor = AcceptorParts {
+        overlay: SharedOverlay::default(),
+        servers: None,
+        id: ListenerId(0),
+        finder: Finder::new(&listener.to, &Arc::default()),
+        policy,
+        counters: observation.registry.counters(0, "test"),
+        places: Arc::clone(&places),
+        verdicts: Default::default(),
+        knowledge: Default::default(),
+        suspects: Default::default(),
+        listener,
+    };
+    let acceptor = Acceptor::new(Some(socket), acceptor);
+    let control = Arc::new(Control::new().unwrap());
+    let (updates, received) = mpsc::channel();
+    let parts = ThreadParts {
+        overlay: SharedOverlay::default(),
+        number: 0,
+        names: Arc::new(Names::new(Arc::clone(&control))).of_thread(),
+        control,
+        updates: received,
+        clock: Clock::start(),
+        register: Arc::new(Register::new(limits)),
+        tries: Arc::default(),
+        pipes,
+        observation,
+        loads,
+        sampling_pace: midspan_policy::SamplingPace::new(1),
+        reset_timeout: RESET_TIMEOUT.into(),
+        suspects: Default::default(),
+    };
+    Made {
+        thread: RelayThread::new(vec![acceptor], parts).unwrap(),
+        places,
+        updates,
+    }
+}

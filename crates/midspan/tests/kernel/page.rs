@@ -1,4 +1,4 @@
-//! Reads `docs/gateway.md`: its files, its commands and their expected output.
+//! Reads a page of the documentation: its files, its commands and their expected output.
 
 /// A fenced block for the test.
 #[derive(Debug)]

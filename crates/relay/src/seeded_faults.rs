@@ -2,7 +2,7 @@
 //!
 //! Without the feature `seeded-faults` the program contains none of them: [`is`] is `false` at
 //! compile time. With the feature, the environment variable `MIDSPAN_SEEDED_FAULT` selects one by
-//! name. A unit test can [plant](planted::plant) one in its own thread.
+//! name. A unit test can plant one in its own thread.
 
 use std::process::Command;
 

@@ -177,7 +177,7 @@ pub enum Command {
     /// does the same.
     #[command(after_help = "Example:  midspan cleanup")]
     Cleanup(Output),
-    /// Reset connections that this gateway does not know, after it has taken over from another one
+    /// Reset connections that another gateway had before this one took over
     ///
     /// For a program that decides which of two gateways works, such as keepalived (docs/two-gateways.md). The other
     /// gateway had sessions whose packets now arrive here. For ten minutes, they are answered by a reset, so that

@@ -33,9 +33,11 @@ pub struct Choice {
 /// the direct connection among them.
 ///
 /// Compares all sets of nodes that some route needs if there are at most [`MOST_EXAMINED`]. Otherwise it adds the
-/// nodes of one route at a time, those of the largest gain for each node, and then exchanges single nodes as long as
-/// this lowers the cost. This takes at most `most` · R additions and some hundred · `most` · N exchanges, for R routes
-/// over N nodes in all; each compares the routes of all pairs.
+/// nodes of one route at a time, those of the largest gain for each node. Then it exchanges as long as this lowers the
+/// cost: the nodes of a further route come in, and those nodes go out whose loss costs least. This takes at most
+/// `most` · R additions and some twenty · `most`² · R exchanges, for R routes in all; each compares the routes of all
+/// pairs. The gain over the direct connections is never smaller than that of the best single route, so it is at least
+/// the largest possible gain divided by the number of pairs; it is usually the largest (see the tests).
 ///
 /// A pair without any route has the route 0.
 #[must_use]
@@ -58,7 +60,7 @@ fn search_with(pairs: &[Vec<Priced>], most: usize, most_sets: usize) -> Choice {
         true => search.compare_all(&useful, most, &mut BTreeSet::new(), &mut best),
         false => {
             search.add(most, &mut best);
-            search.exchange(&useful, &mut best);
+            search.exchange(most, &mut best);
         }
     }
     search.choice(&best.1, is_exact)
@@ -189,23 +191,45 @@ impl Search<'_> {
         }
     }
 
-    /// Exchanges single nodes as long as this lowers the cost.
-    fn exchange(&mut self, nodes: &[usize], best: &mut Best) {
-        const MOST_ROUNDS: usize = 100;
+    /// Exchanges nodes for those of a further route as long as this lowers the cost.
+    fn exchange(&mut self, most: usize, best: &mut Best) {
+        const MOST_ROUNDS: usize = 20;
+        let pairs = self.pairs;
+        let routes = pairs.iter().flatten().map(|route| &route.nodes);
+        let sets: BTreeSet<BTreeSet<usize>> = routes
+            .map(|nodes| nodes.iter().copied().collect())
+            .filter(|nodes: &BTreeSet<usize>| !nodes.is_empty() && nodes.len() <= most)
+            .collect();
         for _ in 0..MOST_ROUNDS {
-            let chosen = best.1.clone();
             let mut is_better = false;
-            for out in &chosen {
-                for node in nodes.iter().filter(|node| !chosen.contains(node)) {
-                    let mut with = chosen.clone();
-                    with.remove(out);
-                    with.insert(*node);
-                    is_better |= self.consider(&with, best);
+            for nodes in &sets {
+                if nodes.is_subset(&best.1) {
+                    continue;
                 }
+                let mut with: BTreeSet<usize> = best.1.union(nodes).copied().collect();
+                while with.len() > most {
+                    self.remove_one(&mut with, nodes);
+                }
+                is_better |= self.consider(&with, best);
             }
             if !is_better {
                 return;
             }
+        }
+    }
+
+    /// Removes the node whose loss costs least, but none of `kept`.
+    fn remove_one(&mut self, chosen: &mut BTreeSet<usize>, kept: &BTreeSet<usize>) {
+        let candidates: Vec<usize> = chosen.difference(kept).copied().collect();
+        let costs = candidates.into_iter().map(|node| {
+            chosen.remove(&node);
+            let cost = self.cost(chosen);
+            chosen.insert(node);
+            (cost, node)
+        });
+        let least = costs.min_by(|one, other| one.0.total_cmp(&other.0));
+        if let Some((_, node)) = least {
+            chosen.remove(&node);
         }
     }
 
@@ -235,6 +259,8 @@ impl Search<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use proptest::strategy::ValueTree;
+    use proptest::test_runner::TestRunner;
 
     fn priced(nodes: &[usize], cost: f64) -> Priced {
         Priced {
@@ -282,18 +308,46 @@ mod tests {
         proptest::collection::vec(pair, 1..5)
     }
 
+    /// What a choice saves against the direct connections.
+    fn gain(pairs: &[Vec<Priced>], choice: &Choice) -> f64 {
+        let direct: f64 = pairs.iter().map(|routes| routes[0].cost).sum();
+        direct - choice.cost
+    }
+
+    #[test]
+    fn additions_and_exchanges_usually_find_the_best_set() {
+        const NETWORKS: u32 = 2_000;
+        let mut runner = TestRunner::deterministic();
+        let (mut best, mut share) = (0, 0.0);
+        for number in 0..NETWORKS {
+            let pairs = networks().new_tree(&mut runner).unwrap().current();
+            let most = 1 + number as usize % 4;
+            let exact = gain(&pairs, &choose(&pairs, most));
+            let found = gain(&pairs, &search_with(&pairs, most, 0));
+            best += u32::from(found >= exact - 1e-9);
+            share += if exact > 0.0 { found / exact } else { 1.0 };
+        }
+        let share = share / f64::from(NETWORKS);
+        println!("the best set in {best} of {NETWORKS} networks, {share:.4} of the largest gain");
+        assert!(best >= NETWORKS / 100 * 95, "{best}");
+        assert!(share >= 0.99, "{share}");
+    }
+
     proptest! {
-        /// Additions and exchanges find most of the gain of the best set, and never more.
+        /// Additions and exchanges are never worse than the best single route, and never better than the best set.
         #[test]
-        fn additions_and_exchanges_are_near_the_best_set(pairs in networks(), most in 1_usize..5) {
+        fn additions_and_exchanges_have_a_share_of_the_largest_gain(
+            pairs in networks(),
+            most in 1_usize..5,
+        ) {
             let exact = choose(&pairs, most);
             let searched = search_with(&pairs, most, 0);
             prop_assert!(exact.is_exact && !searched.is_exact);
-            #[allow(clippy::cast_precision_loss)]
-            let direct = 100.0 * pairs.len() as f64;
-            let (best, found) = (direct - exact.cost, direct - searched.cost);
+            let (best, found) = (gain(&pairs, &exact), gain(&pairs, &searched));
             prop_assert!(found <= best + 1e-9);
-            prop_assert!(found >= best / 2.0 - 1e-9, "{} of {}", found, best);
+            #[allow(clippy::cast_precision_loss)]
+            let least = best / pairs.len() as f64;
+            prop_assert!(found >= least - 1e-9, "{} of {}", found, best);
             for choice in [&exact, &searched] {
                 prop_assert!(choice.nodes.len() <= most);
             }

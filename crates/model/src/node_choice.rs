@@ -8,7 +8,7 @@ use crate::placement::MOST_EXAMINED;
 /// A route of a pair: the nodes that it needs, and its cost.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Priced {
-    /// The nodes, in the order of the route. A route without nodes is the direct connection.
+    /// The nodes, in the order of the route, each once. A route without nodes is the direct connection.
     pub nodes: Vec<usize>,
     /// The lower, the better.
     pub cost: f64,
@@ -298,6 +298,7 @@ mod tests {
     fn networks() -> impl Strategy<Value = Vec<Vec<Priced>>> {
         let route = (proptest::collection::vec(0_usize..6, 1..4), 1_u8..100);
         let route = route.prop_map(|(mut nodes, cost)| {
+            nodes.sort_unstable();
             nodes.dedup();
             priced(&nodes, f64::from(cost))
         });

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -48,13 +48,12 @@ impl Source {
     /// This text is not from a file; or the other file is no regular file, cannot be read, is
     /// larger than `limit` or is not UTF-8.
     pub fn load_other(&self, file: &str, limit: usize) -> Result<Self, LoadError> {
-        let Some(folder) = &self.folder else {
+        let Some(path) = self.path_of(file) else {
             return Err(LoadError::NotFromFile {
                 name: file.to_owned(),
                 text: self.name.to_string(),
             });
         };
-        let path = folder.join(file);
         let name = path.display().to_string();
         // Opening a FIFO would wait for its other end, and a device may have no end.
         match std::fs::metadata(&path) {
@@ -62,6 +61,12 @@ impl Source {
             Ok(_) => Err(LoadError::NotAFile { name }),
             Err(source) => Err(LoadError::Unreadable { name, source }),
         }
+    }
+
+    /// The path of a file that this text names; `None` if this text is not from a file.
+    #[must_use]
+    pub fn path_of(&self, file: &str) -> Option<PathBuf> {
+        self.folder.as_ref().map(|folder| folder.join(file))
     }
 
     fn load_bounded(path: &Path, limit: usize) -> Result<Self, LoadError> {

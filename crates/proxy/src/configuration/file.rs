@@ -192,6 +192,7 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
         .any(|mode| matches!(mode, ModeKey::Transparent));
     let (limits, still, memory_is_set) = file.limits.checked(source)?;
     let profiles = profiles(source, file.profile, is_transparent)?;
+    let members = (file.overlay.as_ref()).and_then(|overlay| overlay.members_file(source));
     let overlay = file
         .overlay
         .map(|overlay| overlay.checked(source))
@@ -214,6 +215,7 @@ pub(super) fn read(source: &Source) -> Result<Configuration, Located> {
             .map(|listener| listener.checked(source, &still, &profiles, overlay.as_ref()))
             .collect::<Result<_, _>>()?,
         profiles,
+        members,
         source: source.clone(),
     };
     if configuration.listeners.is_empty() {

@@ -22,11 +22,12 @@ mod values;
 
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use midspan_document::{Located, Source};
 use midspan_gateway::initial_window::WindowNumbers;
 use midspan_policy::LegSettings;
+use midspan_policy::overlay::Overlay;
 use midspan_relay::RelayLimits;
 use midspan_relay::profile::AccessProfile;
 use midspan_service::logging::LogSettings;
@@ -62,6 +63,8 @@ pub struct Configuration {
     pub profiles: Vec<AccessProfile>,
     /// The listeners; at least one.
     pub listeners: Vec<Listener>,
+    /// The file of members of the overlay, if there is one.
+    pub members: Option<PathBuf>,
     source: Source,
 }
 
@@ -207,6 +210,22 @@ impl Configuration {
         let configuration = file::read(source)?;
         check::check(&configuration)?;
         Ok(configuration)
+    }
+
+    /// Reads the same text once more. The files that it names, such as the members of an overlay, may be others now.
+    ///
+    /// # Errors
+    /// A text is wrong at one place.
+    pub fn read_again(&self) -> Result<Self, Located> {
+        Self::read(&self.source)
+    }
+
+    /// The overlay; `None` if no listener uses one.
+    #[must_use]
+    pub fn overlay(&self) -> Option<&Overlay> {
+        self.listeners
+            .iter()
+            .find_map(|listener| listener.relay.overlay())
     }
 
     /// Checks what depends on the running machine: that no listener forwards to itself through an

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::path::PathBuf;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_explicit::HostName;
@@ -109,6 +110,11 @@ const LIST_LIMIT: usize = 64;
 const SIZE_LIMIT: usize = 40 << 10;
 
 impl OverlayTable {
+    /// The file of members; `None` if this text is not from a file.
+    pub(super) fn members_file(&self, source: &Source) -> Option<PathBuf> {
+        source.path_of(self.members.get_ref())
+    }
+
     /// The overlay. The list of members is another file, so this text has to be from a file.
     pub(super) fn checked(self, source: &Source) -> Result<Overlay, Located> {
         let own = name(source, &self.name)?;

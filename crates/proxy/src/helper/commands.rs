@@ -234,7 +234,11 @@ impl Supervisor {
         });
         let windows = self.windows.as_ref();
         let without_windows = windows.is_some_and(InitialWindows::is_suspended);
+        let members = self.members.error().map(|error| {
+            format!("the file of members is not used, the last members stay: {error}")
+        });
         (self.left_out.iter().cloned())
+            .chain(members)
             .chain(without_windows.then(|| NO_WINDOWS.to_owned()))
             .chain(without_ipv6)
             .chain(looping)

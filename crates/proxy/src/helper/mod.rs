@@ -19,6 +19,7 @@ mod leaving_alone;
 mod lent;
 mod listening;
 mod measured;
+mod members;
 mod memory;
 mod own_addresses;
 mod relay_process;
@@ -64,6 +65,7 @@ pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
 use listening::{Open, Threads};
 use measured::Measured;
+use members::MembersWatch;
 use memory::MemoryWatch;
 use own_addresses::MachineWatch;
 use relay_process::{Extras, Listeners, RelayProcess};
@@ -204,6 +206,7 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         machine,
         left_out,
         memory: MemoryWatch::new(),
+        members: MembersWatch::new(Instant::now()),
         measured: Measured::new(),
         configured_at: now_in_seconds(),
         lame_duck_until: None,

@@ -7,6 +7,7 @@
 //! the rules cannot be changed afterwards, this is tried again.
 
 use std::os::fd::OwnedFd;
+use std::time::Instant;
 
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::{Interception, Plan};
@@ -79,6 +80,32 @@ impl Supervisor {
         self.put_in_force(new)?;
         self.left_out = left_out;
         Ok(fixed)
+    }
+
+    /// Puts the members of their file in force if the file has changed, with the rest of the configuration as it is in
+    /// force. A file that is missing or wrong changes nothing.
+    pub(super) fn follow_members(&mut self, now: Instant) {
+        // A relay that drains answers no change of its listeners.
+        if self.is_draining() || !self.members.look(self.whole.members.as_deref(), now) {
+            return;
+        }
+        let result = self.read_members();
+        self.members.note(result, now);
+    }
+
+    /// Returns whether the members have changed.
+    fn read_members(&mut self) -> Result<bool, Error> {
+        let read = self.whole.read_again();
+        let mut new = read.map_err(midspan_document::Error::from)?;
+        if new.overlay() == self.whole.overlay() {
+            return Ok(false);
+        }
+        new.log = self.whole.log;
+        let left_out = families::leave_out_missing(&mut new)?;
+        new.keep_fixed(&self.configuration);
+        self.put_in_force(new)?;
+        self.left_out = left_out;
+        Ok(true)
     }
 
     /// Puts a configuration in force, without its drained listeners, and with the drained clients of the others.

@@ -16,6 +16,7 @@ use super::drained::Drained;
 use super::guard::Guard;
 use super::listening::Open;
 use super::measured::Measured;
+use super::members::MembersWatch;
 use super::memory::MemoryWatch;
 use super::own_addresses::MachineWatch;
 use super::relay_process::RelayProcess;
@@ -102,6 +103,7 @@ pub(super) struct Supervisor {
     /// Parts of the configuration that this machine does not support.
     pub left_out: Vec<String>,
     pub memory: MemoryWatch,
+    pub members: MembersWatch,
     pub measured: Measured,
     /// When the configuration in force was read, in seconds since 1970.
     pub configured_at: u64,
@@ -248,6 +250,7 @@ impl Supervisor {
                     let _ = self.reload_and_say();
                 }
             }
+            self.follow_members(now);
             self.serve_commands();
             self.send_to_relay();
         }
@@ -290,6 +293,7 @@ impl Supervisor {
             self.notifier.next(),
             Some(self.machine.next()),
             Some(self.memory.next()),
+            Some(self.members.next()),
         ];
         let until = next.into_iter().flatten().min();
         let (end, reload) = (self.signals.end(), self.signals.reload());

@@ -5,6 +5,7 @@ use std::fs::Permissions;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
@@ -64,6 +65,11 @@ impl Sites {
             server,
             listener,
         }
+    }
+
+    /// The file of members of all three nodes.
+    pub fn members(&self) -> &Path {
+        self.members.path()
     }
 
     /// The text of a configuration, with the file of members of this test.

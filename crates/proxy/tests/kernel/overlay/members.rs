@@ -1,0 +1,96 @@
+//! The file of members changes while the nodes run.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
+use serde_json::Value;
+
+use super::support::*;
+
+const CHANGED: &str = "the file of members has changed";
+
+/// Replaces the file in one step, as programs that write such files do.
+fn replace(sites: &Sites, text: &str) {
+    let new = sites.members().with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::set_permissions(&new, Permissions::from_mode(0o644)).unwrap();
+    fs::rename(&new, sites.members()).unwrap();
+}
+
+fn wait_for_changes(nodes: &[Midspan], count: usize) {
+    for node in nodes {
+        wait_until("the members are in force", || {
+            node.log().matches(CHANGED).count() == count
+        });
+    }
+}
+
+fn notices(midspan: &Midspan) -> String {
+    let status: Value = page(midspan, "/status");
+    status["notices"].to_string()
+}
+
+#[kernel_test]
+fn changed_members_are_in_force_without_a_reload() {
+    let sites = Sites::new("");
+    let nodes = sites.all();
+    let (mut client, mut server) = session(&sites);
+    let first = fs::read_to_string(sites.members()).unwrap();
+    let other = first.replace("10.4.0.0/24", "10.5.0.0/24");
+    assert_ne!(other, first);
+    replace(&sites, &other);
+    wait_for_changes(&nodes, 1);
+    // The exit no longer connects to this server, and the running session continues.
+    assert_ne!(socks(&sites, &address(2, PORT)).1, 0);
+    echoes(&mut client, &mut server);
+    // Written in place, as by an editor.
+    fs::write(sites.members(), &first).unwrap();
+    wait_for_changes(&nodes, 2);
+    let (mut new_client, mut new_server) = session(&sites);
+    echoes(&mut new_client, &mut new_server);
+    echoes(&mut client, &mut server);
+}
+
+#[kernel_test]
+fn a_wrong_or_missing_file_leaves_the_members_as_they_are() {
+    let sites = Sites::new("");
+    let nodes = sites.all();
+    let first = fs::read_to_string(sites.members()).unwrap();
+    let (mut client, mut server) = session(&sites);
+    let wrong = [
+        // No TOML, no node, not this node, and a route over a node that is no transit node.
+        "[[node",
+        "node = []",
+        "[[node]]\nname = \"xyz\"\naddress = \"10.2.0.9:7704\"\nsecurity = \"network\"\n",
+        &first.replace("transit = true", "transit = false"),
+    ];
+    for text in wrong {
+        replace(&sites, text);
+        let ams = &nodes[2];
+        let shown = "the file of members is not used, the last members stay";
+        wait_until("the fault is shown", || notices(ams).contains(shown));
+        let (mut new_client, mut new_server) = session(&sites);
+        echoes(&mut new_client, &mut new_server);
+        replace(&sites, &first);
+        wait_until("the fault is over", || !notices(ams).contains(shown));
+    }
+    fs::remove_file(sites.members()).unwrap();
+    for node in &nodes {
+        wait_until("the missing file is shown", || notices(node).contains("No such file"));
+    }
+    let (mut new_client, mut new_server) = session(&sites);
+    echoes(&mut new_client, &mut new_server);
+    echoes(&mut client, &mut server);
+    // Nothing has been put in force, apart from what was never away.
+    for (node, name) in nodes.iter().zip(["sin", "fra", "ams"]) {
+        let is_refused = |text: &&str| text.contains("transit = false");
+        // Only ams has a route over fra.
+        let expected = match name {
+            "ams" => 0,
+            _ => 2 * wrong.iter().filter(is_refused).count(),
+        };
+        assert_eq!(node.log().matches(CHANGED).count(), expected, "{name}");
+    }
+    // The next start of a Midspan needs the file; the temporary file is removed at the end of the test.
+    replace(&sites, &first);
+}

@@ -3,8 +3,8 @@
 use crate::{
     configuration, control_socket, fragmenter, gate_packets, handover, hop, http, http_answer,
     iperf3, metrics, netfilter_messages, nft_listings, overlay_row, overrides, path_file, pcap,
-    ping, proc_tables, process_messages, proxy_protocol, recorded_trace, route_lists,
-    route_messages, socks5, ss, thin_messages, thin_packets, verdicts,
+    ping, proc_tables, process_messages, proxy_protocol, recorded_trace, registry,
+    route_lists, route_messages, socks5, ss, thin_messages, thin_packets, verdicts,
 };
 
 /// A fuzz target.
@@ -117,6 +117,22 @@ pub const TARGETS: &[Target] = &[
             "crates/explicit/src/hop/row.rs",
             &["take", "row_length", "read", "read_leg"],
         )],
+    },
+    Target {
+        name: "registry",
+        reads: "a registry of an overlay: its members in etcd, and the file of members",
+        run: registry,
+        longest: 4096,
+        lines: &[
+            functions(
+                "crates/proxy/src/registry/answer.rs",
+                &["rows", "text"],
+            ),
+            functions(
+                "crates/proxy/src/registry/rows.rs",
+                &["merged", "to_text", "read"],
+            ),
+        ],
     },
     Target {
         name: "proxy_protocol",

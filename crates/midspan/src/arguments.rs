@@ -17,6 +17,7 @@ use crate::output_arguments::Output;
 use crate::overlay_arguments::OverlayOptions;
 use crate::printing::Verbosity;
 use crate::thin_arguments::ThinOptions;
+use crate::times::from_second_to_hour;
 
 /// A TCP performance-enhancing proxy for Linux, and a lab that measures it.
 #[derive(Debug, Parser)]
@@ -156,7 +157,7 @@ pub enum Command {
                       midspan learned --forget 192.0.2.7\n  midspan learned --forget --all"
     )]
     Learned(LearnedOptions),
-    /// Show the overlay of a running proxy: its nodes, or the routes to a destination
+    /// Show the overlay of a running proxy, or follow the registry of its nodes
     ///
     /// An overlay is several Midspans that carry sessions for each other (docs/overlay.md).
     #[command(
@@ -304,7 +305,7 @@ pub struct TakeoverOptions {
     #[arg(short, long, value_name = "FILE", default_value = CONFIGURATION)]
     pub config: PathBuf,
     /// How long connections are reset
-    #[arg(long, value_name = "TIME", default_value = "10 min", value_parser = takeover_time)]
+    #[arg(long, value_name = "TIME", default_value = "10 min", value_parser = from_second_to_hour)]
     pub time: TimeSpan,
     /// End this now
     #[arg(long, conflicts_with = "time")]
@@ -312,17 +313,6 @@ pub struct TakeoverOptions {
     /// How results are printed.
     #[command(flatten)]
     pub output: Output,
-}
-
-/// From a second to an hour.
-fn takeover_time(text: &str) -> Result<TimeSpan, String> {
-    match text.parse::<TimeSpan>() {
-        Ok(time) if (TimeSpan::from_seconds(1)..=TimeSpan::from_seconds(3600)).contains(&time) => {
-            Ok(time)
-        }
-        Ok(_) => Err("write a time from 1 s to 1 h".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// Options of `midspan bypass`.

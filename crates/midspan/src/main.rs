@@ -28,6 +28,7 @@ mod progress;
 #[cfg(feature = "lab")]
 mod provenance;
 mod thin_arguments;
+mod times;
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,10 +1,15 @@
 //! Options of `midspan overlay`.
 
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use midspan_proxy::registry::Endpoint;
+use midspan_units::TimeSpan;
 
 use crate::control_options::ControlOptions;
+use crate::output_arguments::Output;
+use crate::times::from_second_to_hour;
 
 /// Options of `midspan overlay`.
 #[derive(Debug, Args)]
@@ -29,6 +34,54 @@ pub enum OverlayCommand {
                       www.example.org --client 192.0.2.7 --json"
     )]
     Routes(RoutesOptions),
+    /// Write the members that etcd has to the file of members, again and again
+    ///
+    /// Each key under the prefix is a node: the rest of the key is its name, and the value has the other keys
+    /// of a [[node]] in the file of members. A running Midspan reads the file when it changes. Nothing that
+    /// happens to etcd or to this command concerns what runs: rows that are wrong, and a registry that is
+    /// empty, change nothing.
+    #[command(
+        after_help = "Examples:\n  midspan overlay follow --etcd http://10.0.0.5:2379 --members \
+                      /var/lib/midspan-members/members.toml\n  etcdctl put /midspan/nodes/fra \
+                      'address = \"10.2.0.2:7704\"\n  security = \"network\"'"
+    )]
+    Follow(FollowArguments),
+}
+
+/// Options of `midspan overlay follow`.
+#[derive(Debug, Args)]
+pub struct FollowArguments {
+    /// An address of etcd; several are tried in turn
+    #[arg(long, value_name = "URL", required = true, value_delimiter = ',')]
+    pub etcd: Vec<Endpoint>,
+    /// The file of members, which is replaced
+    #[arg(long, value_name = "FILE")]
+    pub members: PathBuf,
+    /// The beginning of the keys of nodes
+    #[arg(long, value_name = "KEY", default_value = "/midspan/nodes/", value_parser = key_prefix)]
+    pub prefix: String,
+    /// Time between two requests
+    #[arg(long, value_name = "TIME", default_value = "5 s", value_parser = from_second_to_hour)]
+    pub interval: TimeSpan,
+    /// The user of etcd
+    #[arg(long, value_name = "NAME", requires = "password_file")]
+    pub user: Option<String>,
+    /// The file with the password of this user
+    #[arg(long, value_name = "FILE", requires = "user")]
+    pub password_file: Option<PathBuf>,
+    /// Ask once and end
+    #[arg(long)]
+    pub once: bool,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+fn key_prefix(text: &str) -> Result<String, String> {
+    match text.ends_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err("the beginning of the keys ends with /".to_owned()),
+    }
 }
 
 /// Options of `midspan overlay routes`.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::header::HOST;
@@ -178,15 +178,25 @@ pub(crate) async fn exchange(
     method: Method,
     target: &str,
 ) -> Result<Response<Bytes>, String> {
-    let wrong = |error: &dyn fmt::Display| error.to_string();
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| wrong(&error))?;
     let request = Request::builder()
         .method(method)
         .uri(target)
         .header(HOST, host)
-        .body(Empty::<Bytes>::new())
+        .body(Full::default())
+        .map_err(|error| error.to_string())?;
+    send(stream, request, ANSWER_LIMIT).await
+}
+
+/// Sends one request over a connection, and receives the whole answer of at most `limit` bytes; otherwise returns a
+/// sentence about what is wrong with it.
+pub(crate) async fn send(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    request: Request<Full<Bytes>>,
+    limit: usize,
+) -> Result<Response<Bytes>, String> {
+    let wrong = |error: &dyn fmt::Display| error.to_string();
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
         .map_err(|error| wrong(&error))?;
     // This task transfers the bytes of the request and of the answer.
     tokio::spawn(connection);
@@ -195,7 +205,7 @@ pub(crate) async fn exchange(
         .await
         .map_err(|error| wrong(&error))?;
     let (parts, body) = response.into_parts();
-    let body = Limited::new(body, ANSWER_LIMIT);
+    let body = Limited::new(body, limit);
     let body = body.collect().await.map_err(|error| wrong(&error))?;
     Ok(Response::from_parts(parts, body.to_bytes()))
 }

@@ -50,6 +50,11 @@ pub fn configuration(text: &str) {
     assert_eq!(depth, 0, "{rules}");
 }
 
+/// What etcd answers, and what is in the file of members.
+pub fn registry(input: &[u8]) {
+    crate::registry::fuzzed(input);
+}
+
 /// What a client of the control socket sends, and what it is answered.
 pub fn control_socket(received: &[u8]) {
     struct Commands;

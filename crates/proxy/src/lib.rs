@@ -27,6 +27,7 @@ mod late;
 pub mod learned;
 mod machine_memory;
 pub mod overlay;
+pub mod registry;
 mod relay_listeners;
 mod relay_process;
 mod relay_watch;

@@ -1,8 +1,9 @@
-//! `midspan overlay`: the nodes of an overlay, and the routes to a destination.
+//! `midspan overlay`: the nodes of an overlay, the routes to a destination, and the registry of nodes.
 
 use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::find_socket;
 use midspan_proxy::overlay::{CandidateRow, LegRow, OverlayReport, RoutesReport};
+use midspan_proxy::registry::{Credentials, FollowOptions, Follower, Look};
 use midspan_report::{Alignment, Cell, Table, stdout_width};
 use midspan_top::numbers;
 use miette::{IntoDiagnostic, WrapErr, miette};
@@ -11,10 +12,10 @@ use serde::de::DeserializeOwned;
 
 use super::Outcome;
 use crate::control_options::ControlOptions;
-use crate::overlay_arguments::{OverlayCommand, OverlayOptions, RoutesOptions};
+use crate::overlay_arguments::{FollowArguments, OverlayCommand, OverlayOptions, RoutesOptions};
 use crate::printing;
 
-/// Shows the nodes, or the routes to a destination.
+/// Shows the nodes or the routes to a destination, or follows the registry.
 pub fn overlay(options: &OverlayOptions) -> Outcome {
     match &options.what {
         OverlayCommand::Status(options) => {
@@ -25,7 +26,75 @@ pub fn overlay(options: &OverlayOptions) -> Outcome {
             let report: RoutesReport = get(&options.control, &query(options)?)?;
             print(&options.control, &report, routes_text)
         }
+        OverlayCommand::Follow(arguments) => follow(arguments),
     }
+}
+
+/// Writes the members that the registry has; without `--once` until a signal ends the command.
+fn follow(arguments: &FollowArguments) -> Outcome {
+    let mut follower = Follower::new(FollowOptions {
+        endpoints: arguments.etcd.clone(),
+        prefix: arguments.prefix.clone(),
+        credentials: credentials(arguments)?,
+        file: arguments.members.clone(),
+    })
+    .into_diagnostic()?;
+    let file = arguments.members.display();
+    if follower.is_other_file() {
+        printing::warning(format_args!(
+            "{file} was not written by this command: the rows of the registry will replace it"
+        ));
+    }
+    let mut reported = String::new();
+    loop {
+        let look = follower.look();
+        if arguments.once {
+            return shown(&look.into_diagnostic()?, arguments);
+        }
+        let faults = match &look {
+            Ok(look) => {
+                if look.is_written {
+                    let Look { nodes, revision, .. } = look;
+                    printing::note(format_args!("{file}: {nodes} nodes, revision {revision}"));
+                }
+                look.faults.join("; ")
+            }
+            Err(error) => format!("the members stay as they are: {error}"),
+        };
+        if faults != reported {
+            match faults.as_str() {
+                "" => printing::note("the registry is in order again"),
+                _ => printing::warning(&faults),
+            }
+            reported = faults;
+        }
+        std::thread::sleep(arguments.interval.into());
+    }
+}
+
+fn shown(look: &Look, arguments: &FollowArguments) -> Outcome {
+    if arguments.output.json {
+        printing::line(serde_json::to_string_pretty(look).into_diagnostic()?);
+        return Ok(true);
+    }
+    look.faults.iter().for_each(printing::warning);
+    let how = if look.is_written { "written" } else { "unchanged" };
+    let (file, nodes) = (arguments.members.display(), look.nodes);
+    printing::line(format_args!("{file}: {how}, {nodes} nodes, revision {}", look.revision));
+    Ok(true)
+}
+
+fn credentials(arguments: &FollowArguments) -> miette::Result<Option<Credentials>> {
+    let (Some(user), Some(file)) = (&arguments.user, &arguments.password_file) else {
+        return Ok(None);
+    };
+    let password = std::fs::read_to_string(file)
+        .into_diagnostic()
+        .wrap_err_with(|| format!("cannot read {}", file.display()))?;
+    Ok(Some(Credentials {
+        user: user.clone(),
+        password: password.trim_end_matches(['\r', '\n']).to_owned(),
+    }))
 }
 
 fn query(options: &RoutesOptions) -> miette::Result<String> {

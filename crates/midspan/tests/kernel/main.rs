@@ -13,6 +13,7 @@ mod overlay_tutorial;
 mod page;
 #[cfg(feature = "lab")]
 mod real_clients;
+mod registry;
 mod top;
 
 use std::process::ExitCode;

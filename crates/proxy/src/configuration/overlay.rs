@@ -1,21 +1,19 @@
-//! `[overlay]`, and its list of members.
+//! `[overlay]`: this node and its routes.
 
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use midspan_document::{Located, Source, Spanned};
 use midspan_explicit::HostName;
 use midspan_policy::overlay::{
-    ChoiceSettings, MOST_HOPS, Node, NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteBy,
+    ChoiceSettings, MOST_HOPS, NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteBy,
     RouteDestination, Uplink,
 };
 use midspan_units::{ByteSize, Probability};
 use serde::Deserialize;
 
-use super::explicit::Networks;
-use super::transparent::{Ports, prefix};
-use super::values::Address;
+use super::members::{self, LIST_LIMIT, name};
+use super::transparent::prefix;
 
 /// `[overlay]`
 #[derive(Debug, Deserialize)]
@@ -62,50 +60,10 @@ pub(super) struct RouteTable {
     or_here: Option<Spanned<bool>>,
 }
 
-/// The file of members.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MembersFile {
-    node: Spanned<Vec<NodeTable>>,
-}
-
-/// `[[node]]`
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct NodeTable {
-    name: Spanned<String>,
-    security: Security,
-    #[serde(default)]
-    address: Option<Spanned<Address>>,
-    #[serde(default)]
-    from: Option<Spanned<Networks>>,
-    #[serde(default)]
-    kind: NodeKind,
-    #[serde(default)]
-    transit: Option<Spanned<bool>>,
-    #[serde(default)]
-    serves: Option<Spanned<Networks>>,
-    #[serde(default)]
-    ports: Option<Spanned<Vec<Ports>>>,
-    #[serde(default)]
-    allow_public: bool,
-}
-
-/// How the connections to a node are protected.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum Security {
-    /// By the network under them: the node is recognized by its address, and nothing is encrypted.
-    Network,
-}
-
-/// Most nodes and routes. The list is part of each listener's settings.
-const MOST_NODES: usize = 64;
+/// Most routes. The list is part of each listener's settings.
 const MOST_ROUTES: usize = 64;
 /// Most uplinks of this node.
 const MOST_UPLINKS: usize = 8;
-/// Most elements of one list of a node or a route.
-const LIST_LIMIT: usize = 64;
 /// Most bytes of the whole overlay in a message between Midspan's processes, which has at most 64 KiB.
 const SIZE_LIMIT: usize = 40 << 10;
 
@@ -122,7 +80,7 @@ impl OverlayTable {
         let members = source
             .load_other(self.members.get_ref(), midspan_document::SIZE_LIMIT)
             .map_err(|error| Located::new(source, place.clone(), error))?;
-        let nodes = members_of(&members)?;
+        let nodes = members::read(&members)?;
         let overlay = Overlay {
             own,
             nodes,
@@ -335,124 +293,6 @@ fn node_of_route(
         }
         Some(_) => error,
     })
-}
-
-fn members_of(source: &Source) -> Result<Vec<Node>, Located> {
-    let file: MembersFile = midspan_document::read(source)?;
-    let place = file.node.span();
-    let tables = file.node.into_inner();
-    if tables.is_empty() || tables.len() > MOST_NODES {
-        let message = format!("an overlay has 1 to {MOST_NODES} nodes");
-        return Err(Located::new(source, place, message));
-    }
-    let mut nodes: Vec<Node> = Vec::with_capacity(tables.len());
-    for table in tables {
-        let place = table.name.span();
-        let node = table.checked(source)?;
-        if nodes.iter().any(|other| other.name == node.name) {
-            let message = format!("there are two nodes \"{}\"", node.name);
-            return Err(Located::new(source, place, message));
-        }
-        nodes.push(node);
-    }
-    Ok(nodes)
-}
-
-impl NodeTable {
-    fn checked(self, source: &Source) -> Result<Node, Located> {
-        // The only one so far; it has to be written, because it protects nothing itself.
-        let Security::Network = self.security;
-        let node = name(source, &self.name)?;
-        let address = self.address.as_ref().map(|it| (it.get_ref().0, it.span()));
-        if let Some((address, place)) = &address {
-            check_address(source, *address, place.clone(), self.allow_public)?;
-        }
-        let list = |key: &str, list: Option<Spanned<Networks>>| match list {
-            Some(list) if list.get_ref().0.len() > LIST_LIMIT => {
-                let message = format!("{key} has more than {LIST_LIMIT} entries");
-                Err(Located::new(source, list.span(), message))
-            }
-            Some(list) => Ok((Some(list.span()), list.into_inner().0)),
-            None => Ok((None, Vec::new())),
-        };
-        let (from_place, from) = list("from", self.from)?;
-        if let Some(place) = from_place.clone().filter(|_| from.is_empty()) {
-            let message = "`from` lists addresses: anybody could send hops otherwise";
-            return Err(Located::new(source, place, message));
-        }
-        let (serves_place, serves) = list("serves", self.serves)?;
-        // "all" is no list here, so that a rule for IPv4 is not one for IPv6 by mistake.
-        if let Some(place) = serves_place.filter(|_| serves.is_empty()) {
-            let message = "`serves` lists prefixes";
-            return Err(Located::new(source, place, message)
-                .with_help("for all servers: serves = [\"0.0.0.0/0\", \"::/0\"]"));
-        }
-        if let (NodeKind::Connect, Some(transit)) = (self.kind, &self.transit)
-            && *transit.get_ref()
-        {
-            let message = "a node of kind \"connect\" is no transit node";
-            return Err(Located::new(source, transit.span(), message));
-        }
-        if address.is_none() && (self.kind == NodeKind::Connect || from_place.is_none()) {
-            let message = format!("node \"{node}\" has no address");
-            return Err(Located::new(source, self.name.span(), message).with_help(
-                "write address = \"10.0.0.1:7704\"; a node that only sends hops needs `from`",
-            ));
-        }
-        let ports = self.ports.map(Spanned::into_inner).unwrap_or_default();
-        Ok(Node {
-            name: node,
-            address: address.map(|(address, _)| address),
-            from,
-            kind: self.kind,
-            transit: self.transit.is_some_and(Spanned::into_inner),
-            serves,
-            ports: (ports.into_iter().take(LIST_LIMIT))
-                .map(|ports| (*ports.0.start(), *ports.0.end()))
-                .collect(),
-        })
-    }
-}
-
-fn check_address(
-    source: &Source,
-    address: SocketAddr,
-    place: Range<usize>,
-    allow_public: bool,
-) -> Result<(), Located> {
-    let ip = address.ip();
-    if address.port() == 0 || ip.is_unspecified() || ip.is_multicast() {
-        let message = format!("{address} is not the address of one node");
-        return Err(Located::new(source, place, message));
-    }
-    if is_public(ip) && !allow_public {
-        let message = format!(
-            "{ip} is a public address: with security = \"network\", everybody on the path could read \
-             and change the sessions, and send hops in this node's name"
-        );
-        return Err(Located::new(source, place, message)
-            .with_help("use the address of a private link or a VPN; or set allow_public = true"));
-    }
-    Ok(())
-}
-
-/// Whether an address is reachable from the Internet.
-fn is_public(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(four) => {
-            // 100.64.0.0/10: shared by carriers (RFC 6598).
-            let is_shared = four.octets()[0] == 100 && four.octets()[1] & 0xc0 == 64;
-            !(four.is_private() || four.is_loopback() || four.is_link_local() || is_shared)
-        }
-        IpAddr::V6(six) => {
-            !(six.is_loopback() || six.is_unique_local() || six.is_unicast_link_local())
-        }
-    }
-}
-
-fn name(source: &Source, text: &Spanned<String>) -> Result<NodeName, Located> {
-    let name = text.get_ref().parse();
-    name.map_err(|error| Located::new(source, text.span(), error))
 }
 
 fn destination(source: &Source, text: &Spanned<String>) -> Result<RouteDestination, Located> {

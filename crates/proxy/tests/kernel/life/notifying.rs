@@ -156,7 +156,9 @@ fn a_still_relay_is_not_vouched_for() {
 fn the_unit_files_are_right() {
     let proxy = include_str!("../../../../../deploy/midspan.service");
     let thinning = include_str!("../../../../../deploy/midspan-thin@.service");
+    let members = include_str!("../../../../../deploy/midspan-members.service");
     verify_unit("midspan.service", proxy);
+    verify_unit("midspan-members.service", members);
     // An instance, because a template alone is not checked.
     verify_unit("midspan-thin@wan0.service", thinning);
 }

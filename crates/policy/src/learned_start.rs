@@ -208,6 +208,45 @@ impl LearnedPaths {
         };
     }
 
+    /// Takes a path that another Midspan knew, or this one before it was started again; `known` is as it is now. A path
+    /// that was measured here later stays.
+    pub fn recall(&mut self, now: Time, known: &KnownPath) {
+        let peer = host_prefix(known.peer.addr());
+        let Some(rate) = known.rate else {
+            return;
+        };
+        let old = self.paths.get(&peer);
+        let is_newer = old.is_none_or(|old| known.age < now.since(old.noted));
+        if !is_newer || old.is_none() && self.order.len() >= self.limit {
+            return;
+        }
+        if old.is_none() {
+            self.order.push_back(peer);
+        }
+        let flight = known.flight.bytes();
+        // This clock may have begun after that session.
+        let noted = now.nanoseconds().saturating_sub(known.age.nanoseconds());
+        let old = self.paths.remove(&peer);
+        let (starts, running) = old.map_or_else(Default::default, |old| (old.starts, old.running));
+        self.paths.insert(
+            peer,
+            Path {
+                noted: Time::from_nanoseconds(noted),
+                rate: rate.bits_per_second(),
+                rate_age: HalfLife::begin(now),
+                round_trip: known.round_trip,
+                round_trip_noted: now,
+                is_lossy: known.is_lossy,
+                halvings: known.halvings.min(HALVINGS),
+                flight,
+                flight_age: HalfLife::begin(now),
+                is_filled: flight == 0,
+                starts,
+                running,
+            },
+        );
+    }
+
     /// Takes the flights of a connection that was just [noted](Self::note).
     pub(crate) fn note_flight(&mut self, now: Time, peer: IpAddr, taken: &TakenFlight) {
         let peer = host_prefix(peer);

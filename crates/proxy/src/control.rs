@@ -16,9 +16,9 @@
 //! with raw sockets only if there was no gate before. When rules no longer lead to removed listeners,
 //! [`ToRelay::Retire`] closes them.
 //!
-//! At any time after the start, the helper may send [`ToRelay::Machine`], [`ToRelay::Limits`] and
+//! At any time after the start, the helper may send [`ToRelay::Machine`], [`ToRelay::Limits`], [`ToRelay::Paths`] and
 //! [`ToRelay::State`]. The relay sends [`FromRelay::Alive`] several times per second, [`FromRelay::Verdicts`]
-//! if verdicts are kept, [`FromRelay::LeaveAlone`], and [`FromRelay::Stuck`] before it ends because of a
+//! and [`FromRelay::Paths`] if there is a state directory, [`FromRelay::LeaveAlone`], and [`FromRelay::Stuck`] before it ends because of a
 //! stuck thread.
 
 use std::net::SocketAddr;
@@ -111,6 +111,9 @@ pub(crate) enum ToRelay {
     /// The addresses of this machine, in the file in memory that comes with this message; sent
     /// after the listeners and the gate, and whenever the addresses change.
     Machine,
+    /// What is known of the paths to peers, in the file that comes with this message: from an earlier run, or from
+    /// another gateway.
+    Paths,
     /// The helper's state, for the admin listener.
     State(HelperState),
     /// Accept nothing more, let the sessions end, at most for `drain_timeout`, and exit.
@@ -157,6 +160,8 @@ pub(crate) enum FromRelay {
     NotReloaded,
     /// Verdicts about clients, in the file in memory that comes with this message.
     Verdicts,
+    /// What is known of the paths to peers, in the file in memory that comes with this message.
+    Paths,
     /// The sessions that were reset for the [`ToRelay::Kick`] with this number.
     Kicked {
         /// The number of the command.

@@ -127,11 +127,12 @@ fn serve() -> Result<(), Error> {
             match message::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
                     let verdicts = listeners.relay.verdicts().clone();
+                    let learned = listeners.relay.learned();
                     let RunningListeners { relay, gate, .. } = listeners;
                     health.set_draining();
                     let watch = (watch, &health);
                     drain(relay, &helper, &settings, gate, watch)?;
-                    keeper.send_last(&helper, &verdicts);
+                    keeper.send_last(&helper, &verdicts, &learned);
                     return Ok(());
                 }
                 Some((
@@ -169,8 +170,8 @@ fn serve() -> Result<(), Error> {
                 }
                 Some((ToRelay::Forget { number, prefix }, _)) => {
                     let forgotten = forget(&listeners.relay, prefix)?;
-                    // The file is without the forgotten verdicts before the operator has the answer.
-                    keeper.send_at_once(&helper, listeners.relay.verdicts())?;
+                    // The files are without what was forgotten before the operator has the answer.
+                    keeper.send_at_once(&helper, &listeners.relay)?;
                     message::send(&helper, &FromRelay::Forgotten { number, forgotten }, &[])?;
                 }
                 Some((ToRelay::Limits(limits), _)) => listeners.relay.change_limits(&limits),
@@ -179,6 +180,10 @@ fn serve() -> Result<(), Error> {
                     health.set_drained_clients(listeners.drained_clients());
                 }
                 Some((ToRelay::Machine, list)) => learn_machine(list)?,
+                Some((ToRelay::Paths, files)) => {
+                    let file = files.into_iter().next().ok_or(Error::OutOfTurn)?;
+                    keeper::recall_paths(file, &listeners.relay);
+                }
                 Some((ToRelay::State(state), _)) => {
                     listeners.relay.overlay().set_ending(state.is_ending);
                     health.set_helper(state);
@@ -211,7 +216,7 @@ fn serve() -> Result<(), Error> {
             }
             kicks.forget_thread(thread);
         }
-        keeper.send_new(&helper, listeners.relay.verdicts())?;
+        keeper.send_new(&helper, &listeners.relay)?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();
             let (knowledge, _) = listeners.relay.learned();

@@ -167,6 +167,7 @@ mod pipes;
 mod poll;
 pub mod profile;
 mod register;
+pub mod known_paths;
 pub mod remembered;
 mod rounds;
 mod running;

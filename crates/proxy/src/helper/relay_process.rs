@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitStatus;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use midspan_relay::access::Network;
@@ -17,7 +18,7 @@ use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::fragmenting::Fragmenting;
-use super::state::State;
+use super::state::{Kept, State};
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::{AdminMessage, FromRelay, GateAndSockets, KeptVerdicts, ToRelay};
@@ -49,7 +50,12 @@ pub(super) struct Extras {
 pub(super) struct RelayProcess {
     process: ChildProcess,
     state: Option<State>,
+    /// When files of known paths are looked for.
+    paths_at: Instant,
 }
+
+/// Time between two looks for a file of known paths that another gateway has sent.
+const PATHS_INTERVAL: Duration = Duration::from_secs(1);
 
 impl RelayProcess {
     /// Starts this program again as the relay, and sends its settings and sockets. From here on
@@ -70,7 +76,11 @@ impl RelayProcess {
         } = extras;
         let name = "the relay process";
         let process = ChildProcess::start(name, arguments, user, seeded_faults::pass_on)?;
-        let relay = Self { process, state };
+        let relay = Self {
+            process,
+            state,
+            paths_at: Instant::now(),
+        };
         let verdicts = relay.state.as_ref().and_then(State::verdicts);
         let settings = ToRelay::Settings {
             relay: configuration.relay.clone(),
@@ -203,13 +213,34 @@ impl RelayProcess {
         let Some((message, descriptors)) = message::receive::<FromRelay>(self.control())? else {
             return Ok(None);
         };
-        if message == FromRelay::Verdicts
+        let kept = match message {
+            FromRelay::Verdicts => Some(Kept::Verdicts),
+            FromRelay::Paths => Some(Kept::Paths),
+            _ => None,
+        };
+        if let Some(kept) = kept
             && let Some(state) = &mut self.state
             && let Some(content) = descriptors.into_iter().next()
         {
-            state.keep(content);
+            state.keep(kept, content);
         }
         Ok(Some(message))
+    }
+
+    /// Sends the relay what is known of paths: from the file of an earlier run at first, and later from each file that
+    /// another gateway's operator has put into the state directory. Such a file is removed.
+    pub fn hand_over_paths(&mut self, now: Instant) -> Result<(), Error> {
+        if now < self.paths_at {
+            return Ok(());
+        }
+        let Some(state) = &mut self.state else {
+            return Ok(());
+        };
+        self.paths_at = now + PATHS_INTERVAL;
+        for file in state.new_paths() {
+            message::send(self.process.connection(), &ToRelay::Paths, &[file.as_fd()])?;
+        }
+        Ok(())
     }
 
     /// Handles the last messages of a relay that has ended.

@@ -1,8 +1,8 @@
 //! The state directory, whose files are kept across restarts.
 //!
-//! There is one file of verdicts about clients, and one of bypassed prefixes, which the helper
-//! writes and reads itself. The helper never parses the first file: it opens the file for the
-//! relay, and replaces it, within limits, by the content that the relay sends.
+//! There are files of verdicts about clients and of known paths, and one of bypassed prefixes, which the helper
+//! writes and reads itself. The helper never parses the first two files: it opens them for the
+//! relay, and replaces them, within limits, by the content that the relay sends.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Write};
@@ -19,6 +19,10 @@ use crate::configuration::StateDirectory as Setting;
 
 const VERDICTS: &str = "verdicts";
 const NEW: &str = "verdicts.new";
+const PATHS: &str = "paths";
+const NEW_PATHS: &str = "paths.new";
+/// What another gateway knows; its operator puts it here.
+const OTHER_PATHS: &str = "paths.other";
 const BYPASSES: &str = "bypasses";
 const NEW_BYPASSES: &str = "bypasses.new";
 /// A thousand prefixes of IPv6, in bytes.
@@ -29,8 +33,38 @@ const PIECE: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct State {
     directory: OwnedFd,
-    /// Whether the last attempt failed, which has been logged.
+    /// Whether the last attempt to keep verdicts failed, which has been logged.
     is_failing: bool,
+    /// Whether the paths of an earlier run have been read.
+    has_read_paths: bool,
+    /// Why the last file of another gateway could not be read, which has been logged.
+    other_error: Option<String>,
+}
+
+/// What the relay sends to be kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// Verdicts about clients.
+    Verdicts,
+    /// What is known of the paths to peers.
+    Paths,
+}
+
+impl Kept {
+    /// The file, and its name while it is written.
+    const fn names(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Verdicts => (VERDICTS, NEW),
+            Self::Paths => (PATHS, NEW_PATHS),
+        }
+    }
+
+    const fn what(self) -> &'static str {
+        match self {
+            Self::Verdicts => "what clients were found to take",
+            Self::Paths => "what is known of paths",
+        }
+    }
 }
 
 impl State {
@@ -74,37 +108,76 @@ impl State {
         Ok(Self {
             directory: open(path, flags, Mode::empty())?,
             is_failing: false,
+            has_read_paths: false,
+            other_error: None,
         })
     }
 
     /// The file of an earlier run, open for reading; `None` if there is none, or if it is not a
     /// regular file.
     pub fn verdicts(&self) -> Option<OwnedFd> {
+        self.open_or_warn(VERDICTS)
+    }
+
+    /// Files of known paths that have not been read, open for reading: that of an earlier run, and that of another
+    /// gateway, which is removed.
+    pub fn new_paths(&mut self) -> Vec<OwnedFd> {
+        let of_before = match std::mem::replace(&mut self.has_read_paths, true) {
+            true => None,
+            false => self.open_or_warn(PATHS),
+        };
+        let (other, error) = match self.open_file(OTHER_PATHS) {
+            Ok(other) => (other, None),
+            Err(error) => (None, Some(error)),
+        };
+        if other.is_some() {
+            self.remove(OTHER_PATHS);
+        }
+        if error != self.other_error {
+            if let Some(error) = &error {
+                warn!("{error}");
+            }
+            self.other_error = error;
+        }
+        of_before.into_iter().chain(other).collect()
+    }
+
+    fn open_or_warn(&self, name: &str) -> Option<OwnedFd> {
+        self.open_file(name).unwrap_or_else(|error| {
+            warn!("{error}");
+            None
+        })
+    }
+
+    /// A file, open for reading; `None` if there is none, and a sentence if it cannot be read.
+    fn open_file(&self, name: &str) -> Result<Option<OwnedFd>, String> {
         // Follows no link, and does not wait for a pipe.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        match openat(&self.directory, VERDICTS, flags, Mode::empty()) {
-            Ok(file) if size(&file).is_some() => Some(file),
-            Ok(_) => {
-                warn!("what clients were found to take is not read: it is no file of our own");
-                None
-            }
-            Err(rustix::io::Errno::NOENT) => None,
-            Err(error) => {
-                warn!("what clients were found to take cannot be read: {error}");
-                None
-            }
+        let unreadable =
+            |why: &str| format!("the file {name} in the state directory is not read: {why}");
+        match openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(file) if size(&file).is_some() => Ok(Some(file)),
+            Ok(_) => Err(unreadable("it is no regular file, or too large")),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(error) => Err(unreadable(&error.to_string())),
         }
     }
 
-    /// Replaces the file by the content that the relay has sent, in one step.
-    pub fn keep(&mut self, content: OwnedFd) {
-        let result = self.replace(content);
+    fn remove(&self, name: &str) {
+        let _ = unlinkat(&self.directory, name, rustix::fs::AtFlags::empty());
+    }
+
+    /// Replaces a file by the content that the relay has sent, in one step.
+    pub fn keep(&mut self, kept: Kept, content: OwnedFd) {
+        let (name, new) = kept.names();
+        let result = self.replace(content, name, new);
         if let Err(error) = &result {
+            let what = kept.what();
             match self.is_failing {
-                false => warn!("what clients were found to take cannot be kept: {error}"),
-                true => debug!("what clients were found to take cannot be kept: {error}"),
+                false => warn!("{what} cannot be kept: {error}"),
+                true => debug!("{what} cannot be kept: {error}"),
             }
-            let _ = unlinkat(&self.directory, NEW, rustix::fs::AtFlags::empty());
+            self.remove(new);
         }
         self.is_failing = result.is_err();
     }
@@ -123,14 +196,14 @@ impl State {
         Ok(KeptBypasses { directory })
     }
 
-    fn replace(&self, content: OwnedFd) -> io::Result<()> {
+    fn replace(&self, content: OwnedFd, name: &str, new: &str) -> io::Result<()> {
         // The network can reach the relay, so its message is checked.
         let size = size(&content).ok_or(ErrorKind::InvalidData)?;
         let content = File::from(content);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(openat(&self.directory, NEW, flags, mode)?);
+        let mut file = File::from(openat(&self.directory, new, flags, mode)?);
         let mut piece = vec![0; PIECE];
         let mut place = 0;
         while place < size {
@@ -145,7 +218,7 @@ impl State {
         // The file is not synchronised: a slow disk must not block the helper, and if a power
         // failure damages the file, this only costs new probes.
         drop(file);
-        renameat(&self.directory, NEW, &self.directory, VERDICTS)?;
+        renameat(&self.directory, new, &self.directory, name)?;
         Ok(())
     }
 }
@@ -231,7 +304,7 @@ mod tests {
         let mut state = State::open(&Setting::At(path.clone())).unwrap().unwrap();
         assert!(state.verdicts().is_none());
         let content = vec![b'x'; 3 * PIECE + 17];
-        state.keep(memory(&content));
+        state.keep(Kept::Verdicts, memory(&content));
         let mut read = Vec::new();
         let mut file = File::from(state.verdicts().unwrap());
         file.read_to_end(&mut read).unwrap();
@@ -239,14 +312,35 @@ mod tests {
         // A file that is being read does not change; a pipe or a file that is too large is not
         // accepted.
         let (pipe, _end) = rustix::pipe::pipe().unwrap();
-        state.keep(pipe);
+        state.keep(Kept::Verdicts, pipe);
         let giant = File::from(memory(b""));
         giant.set_len(FILE_LIMIT as u64 + 1).unwrap();
-        state.keep(giant.into());
+        state.keep(Kept::Verdicts, giant.into());
         assert!(fs::read(path.join(VERDICTS)).unwrap() == content);
         assert!(!path.join(NEW).exists());
-        state.keep(memory(b"new"));
+        state.keep(Kept::Verdicts, memory(b"new"));
         assert_eq!(fs::read(path.join(VERDICTS)).unwrap(), b"new");
+    }
+
+    #[test]
+    fn paths_of_before_are_read_once_and_those_of_others_when_they_come() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().to_owned();
+        let mut first = State::open(&Setting::At(path.clone())).unwrap().unwrap();
+        assert!(first.new_paths().is_empty());
+        first.keep(Kept::Paths, memory(b"paths"));
+        assert!(first.verdicts().is_none());
+        let mut next = State::open(&Setting::At(path.clone())).unwrap().unwrap();
+        fs::write(path.join(OTHER_PATHS), b"other").unwrap();
+        let read = |file: OwnedFd| io::read_to_string(File::from(file)).unwrap();
+        let texts: Vec<String> = next.new_paths().into_iter().map(read).collect();
+        assert_eq!(texts, ["paths", "other"]);
+        assert!(next.new_paths().is_empty());
+        assert!(!path.join(OTHER_PATHS).exists());
+        fs::write(path.join(OTHER_PATHS), b"again").unwrap();
+        assert_eq!(next.new_paths().len(), 1);
+        std::os::unix::fs::symlink("/etc/hostname", path.join(OTHER_PATHS)).unwrap();
+        assert!(next.new_paths().is_empty());
     }
 
     #[test]

@@ -185,7 +185,7 @@ impl Supervisor {
                     Some(FromRelay::Alive { gate_moves, late }) => {
                         self.handle_life(gate_moves, late);
                     }
-                    Some(FromRelay::Verdicts) => {}
+                    Some(FromRelay::Verdicts | FromRelay::Paths) => {}
                     Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
                     // No function waits for these answers any more.
                     Some(FromRelay::Kicked { .. } | FromRelay::Forgotten { .. }) => {}
@@ -251,6 +251,7 @@ impl Supervisor {
                 }
             }
             self.follow_members(now);
+            self.relay.hand_over_paths(now)?;
             self.serve_commands();
             self.send_to_relay();
         }
@@ -433,7 +434,10 @@ impl Supervisor {
                 }
                 Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
                 Some(
-                    FromRelay::Verdicts | FromRelay::Kicked { .. } | FromRelay::Forgotten { .. },
+                    FromRelay::Verdicts
+                    | FromRelay::Paths
+                    | FromRelay::Kicked { .. }
+                    | FromRelay::Forgotten { .. },
                 ) => {}
                 Some(FromRelay::Stuck(thread)) => {
                     return Err(self.end_for(thread).err().unwrap_or(Error::ThreadEnded));
@@ -468,7 +472,7 @@ impl Supervisor {
                     Some(FromRelay::Stuck(thread)) => {
                         return Err(self.end_for(thread).err().unwrap_or(Error::ThreadEnded));
                     }
-                    Some(FromRelay::Verdicts) => {}
+                    Some(FromRelay::Verdicts | FromRelay::Paths) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),
                     // The relay will report these routes again.

@@ -97,3 +97,53 @@ fn what_is_forgotten_stays_forgotten_after_a_restart() {
     });
     midspan.stop();
 }
+
+/// What is known of paths is kept across a restart, comes from another gateway's file, and can be forgotten.
+#[kernel_test]
+fn paths_are_kept_and_come_from_another_gateway() {
+    let network = Network::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let real = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        since.unwrap().as_secs()
+    };
+    let file = |peer: &str| {
+        let now = real();
+        format!("midspan-paths 1 {now}\n{peer}/32 {now} 8000000 600000 random 0 0\n")
+    };
+    let text = format!(
+        "[relay]\nstate_directory = \"{}\"\n{TRANSPARENT_LISTENER}",
+        directory.path().display()
+    );
+    let peers = |midspan: &Midspan| {
+        let paths = learned(midspan, "0.0.0.0/0").paths;
+        paths.iter().map(|path| path.peer.clone()).collect::<Vec<_>>()
+    };
+    fs::write(path("paths"), file("10.1.0.2")).unwrap();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    wait_until("the paths of before", || peers(&midspan) == ["10.1.0.2/32"]);
+    assert!(learned(&midspan, CLIENT).paths[0].lossy);
+    // As rsync does.
+    fs::write(path("part"), file("10.1.0.7")).unwrap();
+    fs::rename(path("part"), path("paths.other")).unwrap();
+    wait_until("the paths of another gateway", || {
+        peers(&midspan) == ["10.1.0.2/32", "10.1.0.7/32"]
+    });
+    wait_until("the file is removed", || !path("paths.other").exists());
+    let answer = forget(&midspan, Some("10.1.0.2"));
+    assert_eq!(answer.forgotten.unwrap().paths, 1);
+    let kept = fs::read_to_string(path("paths")).unwrap();
+    assert!(kept.contains("10.1.0.7") && !kept.contains("10.1.0.2"), "{kept}");
+    midspan.stop();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    wait_until("the paths of before", || peers(&midspan) == ["10.1.0.7/32"]);
+    assert_eq!(forget(&midspan, None).forgotten.unwrap().paths, 1);
+    // What cannot be read changes nothing, and stays.
+    fs::write(path("paths.other"), "midspan-paths 2 0\nnonsense\n").unwrap();
+    wait_until("the file is removed", || !path("paths.other").exists());
+    midspan.stop();
+    let midspan = Midspan::ready(&network.gateway, &text);
+    assert!(peers(&midspan).is_empty());
+    midspan.stop();
+}

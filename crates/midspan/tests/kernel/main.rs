@@ -15,6 +15,7 @@ mod page;
 mod real_clients;
 mod registry;
 mod top;
+mod two_gateways;
 
 use std::process::ExitCode;
 

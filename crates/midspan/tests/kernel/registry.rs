@@ -58,7 +58,7 @@ impl Registry {
     }
 
     fn follow(&self) -> Program {
-        Launch::midspan(MIDSPAN)
+        Launch::new(MIDSPAN)
             .args(["overlay", "follow", "--etcd", URL, "--interval", "1 s", "--members"])
             .arg(self.members())
             .inside(&self.namespace)
@@ -68,7 +68,8 @@ impl Registry {
 
     /// The answer of etcd; `None` if it gives none with status 200.
     fn post(&self, path: &str, body: &str) -> Option<String> {
-        let answer = self.namespace.run(|| -> std::io::Result<String> {
+        let (path, body) = (path.to_owned(), body.to_owned());
+        let answer = self.namespace.run(move || -> std::io::Result<String> {
             let mut stream = TcpStream::connect(ADDRESS)?;
             stream.set_read_timeout(Some(LIMIT))?;
             let length = body.len();
@@ -184,7 +185,7 @@ fn members_follow_etcd_and_survive_it() {
 fn one_look_has_a_status_and_leaves_a_good_file() {
     let registry = Registry::new();
     fs::write(registry.members(), "[[node]]\nname = \"hand\"\n").unwrap();
-    let finished = Launch::midspan(MIDSPAN)
+    let finished = Launch::new(MIDSPAN)
         .args(["overlay", "follow", "--etcd", URL, "--once", "--members"])
         .arg(registry.members())
         .inside(&registry.namespace)

@@ -16,6 +16,7 @@ use midspan_service::message;
 use midspan_service::user::User;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing::debug;
 
 use super::fragmenting::Fragmenting;
 use super::state::{Kept, State};
@@ -229,18 +230,21 @@ impl RelayProcess {
 
     /// Sends the relay what is known of paths: from the file of an earlier run at first, and later from each file that
     /// another gateway's operator has put into the state directory. Such a file is removed.
-    pub fn hand_over_paths(&mut self, now: Instant) -> Result<(), Error> {
+    pub fn hand_over_paths(&mut self, now: Instant) {
         if now < self.paths_at {
-            return Ok(());
+            return;
         }
         let Some(state) = &mut self.state else {
-            return Ok(());
+            return;
         };
         self.paths_at = now + PATHS_INTERVAL;
         for file in state.new_paths() {
-            message::send(self.process.connection(), &ToRelay::Paths, &[file.as_fd()])?;
+            let sent = message::send(self.process.connection(), &ToRelay::Paths, &[file.as_fd()]);
+            // A relay that has ended is noticed elsewhere.
+            if let Err(error) = sent {
+                debug!("known paths are not handed over: {error}");
+            }
         }
-        Ok(())
     }
 
     /// Handles the last messages of a relay that has ended.

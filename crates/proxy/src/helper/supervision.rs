@@ -251,7 +251,9 @@ impl Supervisor {
                 }
             }
             self.follow_members(now);
-            self.relay.hand_over_paths(now)?;
+            if !self.is_draining() {
+                self.relay.hand_over_paths(now);
+            }
             self.serve_commands();
             self.send_to_relay();
         }

@@ -126,10 +126,10 @@ pub const TARGETS: &[Target] = &[
         lines: &[
             functions(
                 "crates/proxy/src/registry/answer.rs",
-                &["rows", "text"],
+                &["entries", "text"],
             ),
             functions(
-                "crates/proxy/src/registry/rows.rs",
+                "crates/proxy/src/registry/entries.rs",
                 &["merged", "to_text", "read"],
             ),
         ],

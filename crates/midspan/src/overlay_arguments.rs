@@ -38,8 +38,8 @@ pub enum OverlayCommand {
     ///
     /// Each key under the prefix is a node: the rest of the key is its name, and the value has the other keys
     /// of a [[node]] in the file of members. A running Midspan reads the file when it changes. Nothing that
-    /// happens to etcd or to this command concerns what runs: rows that are wrong, and a registry that is
-    /// empty, change nothing.
+    /// happens to etcd or to this command concerns what runs: entries that are wrong, and a registry
+    /// that is empty, change nothing.
     #[command(
         after_help = "Examples:\n  midspan overlay follow --etcd http://10.0.0.5:2379 --members \
                       /var/lib/midspan-members/members.toml\n  etcdctl put /midspan/nodes/fra \
@@ -69,7 +69,7 @@ pub struct FollowArguments {
     /// The file with the password of this user
     #[arg(long, value_name = "FILE", requires = "user")]
     pub password_file: Option<PathBuf>,
-    /// Ask once and end
+    /// Query etcd once and end
     #[arg(long)]
     pub once: bool,
     /// How results are printed.

@@ -42,7 +42,7 @@ fn follow(arguments: &FollowArguments) -> Outcome {
     let file = arguments.members.display();
     if follower.is_other_file() {
         printing::warning(format_args!(
-            "{file} was not written by this command: the rows of the registry will replace it"
+            "{file} was not written by this command: the entries of the registry will replace it"
         ));
     }
     let mut reported = String::new();

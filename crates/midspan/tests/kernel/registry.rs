@@ -140,12 +140,12 @@ fn members_follow_etcd_and_survive_it() {
     let mut etcd = registry.etcd("first");
     let follow = registry.follow();
     // An empty registry makes no file.
-    wait_for_line(&follow, "no good row");
+    wait_for_line(&follow, "no good entry");
     assert!(!registry.members().exists());
     registry.put("ams", &row("10.2.0.1"));
     registry.put("fra", &row("10.2.0.2"));
     registry.wait_for(&["10.2.0.1", "10.2.0.2"], &[]);
-    // A wrong row leaves its node, and other rows are used.
+    // A wrong entry leaves its node, and the others are used.
     registry.put("fra", "nonsense");
     registry.put("sin", &row("10.2.0.3"));
     registry.wait_for(&["10.2.0.1", "10.2.0.2", "10.2.0.3"], &["nonsense"]);

@@ -65,10 +65,10 @@ pub(crate) fn check(source: &Source) -> Result<(), Located> {
 ///
 /// # Errors
 /// The first fault.
-pub(crate) fn check_row(name: &NodeName, row: &str) -> Result<(), Located> {
-    // The name comes last, so that an error has the line of the row.
-    let text = format!("{row}\nname = \"{name}\"");
-    let source = Source::new(format!("row {name}"), text);
+pub(crate) fn check_entry(name: &NodeName, entry: &str) -> Result<(), Located> {
+    // The name comes last, so that an error has the line of the entry.
+    let text = format!("{entry}\nname = \"{name}\"");
+    let source = Source::new(format!("entry {name}"), text);
     let table: NodeTable = midspan_document::read(&source)?;
     table.checked(&source).map(|_| ())
 }

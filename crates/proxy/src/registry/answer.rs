@@ -10,19 +10,19 @@ use thiserror::Error;
 
 use crate::configuration::MOST_NODES;
 
-/// Most bytes of one row.
-pub(super) const ROW_LIMIT: usize = 16 << 10;
+/// Most bytes of one entry.
+pub(super) const ENTRY_LIMIT: usize = 16 << 10;
 
 /// What the registry has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The registry's revision, which rises with each change.
     pub revision: u64,
-    /// The rows, by the node's name: the keys of a `[[node]]` without `name`.
-    pub rows: BTreeMap<NodeName, String>,
-    /// What is wrong with other rows.
+    /// The entries, by the node's name: the keys of a `[[node]]` without `name`.
+    pub entries: BTreeMap<NodeName, String>,
+    /// What is wrong with other entries.
     pub faults: Vec<String>,
-    /// The nodes of the rows that are wrong.
+    /// The nodes of the entries that are wrong.
     pub faulty: Vec<NodeName>,
 }
 
@@ -32,8 +32,8 @@ pub enum AnswerError {
     /// It is not JSON as etcd sends it.
     #[error("the answer is not etcd's: {0}")]
     Strange(String),
-    /// There are more rows than an overlay has nodes.
-    #[error("there are more than {MOST_NODES} rows under {prefix}")]
+    /// There are more entries than an overlay has nodes.
+    #[error("there are more than {MOST_NODES} entries under {prefix}")]
     TooMany {
         /// The prefix of the keys.
         prefix: String,
@@ -67,8 +67,8 @@ struct TokenAnswer {
     token: String,
 }
 
-/// The rows under a prefix, from the answer to a request for its range.
-pub(super) fn rows(answer: &[u8], prefix: &str) -> Result<Answer, AnswerError> {
+/// The entries under a prefix, from the answer to a request for its range.
+pub(super) fn entries(answer: &[u8], prefix: &str) -> Result<Answer, AnswerError> {
     let strange = |error: &dyn std::fmt::Display| AnswerError::Strange(error.to_string());
     let range: RangeAnswer = serde_json::from_slice(answer).map_err(|error| strange(&error))?;
     let revision = range.header.revision.parse();
@@ -80,8 +80,8 @@ pub(super) fn rows(answer: &[u8], prefix: &str) -> Result<Answer, AnswerError> {
         revision: revision.map_err(|error| strange(&error))?,
         ..Answer::default()
     };
-    for row in range.kvs {
-        let key = STANDARD.decode(&row.key);
+    for entry in range.kvs {
+        let key = STANDARD.decode(&entry.key);
         let key = key.map_err(|error| strange(&error))?;
         let key = String::from_utf8_lossy(&key);
         let Some(name) = key.strip_prefix(prefix) else {
@@ -93,17 +93,17 @@ pub(super) fn rows(answer: &[u8], prefix: &str) -> Result<Answer, AnswerError> {
         let name: NodeName = match name.parse() {
             Ok(name) => name,
             Err(error) => {
-                let fault = format!("row {}: {error}", key.escape_debug());
+                let fault = format!("entry {}: {error}", key.escape_debug());
                 answer.faults.push(fault);
                 continue;
             }
         };
-        match text(&row.value) {
+        match text(&entry.value) {
             Ok(text) => {
-                answer.rows.insert(name, text);
+                answer.entries.insert(name, text);
             }
             Err(error) => {
-                answer.faults.push(format!("row {name}: {error}"));
+                answer.faults.push(format!("entry {name}: {error}"));
                 answer.faulty.push(name);
             }
         }
@@ -113,8 +113,8 @@ pub(super) fn rows(answer: &[u8], prefix: &str) -> Result<Answer, AnswerError> {
 
 fn text(value: &str) -> Result<String, String> {
     let bytes = STANDARD.decode(value).map_err(|error| error.to_string())?;
-    if bytes.len() > ROW_LIMIT {
-        return Err(format!("it has more than {} KiB", ROW_LIMIT >> 10));
+    if bytes.len() > ENTRY_LIMIT {
+        return Err(format!("it has more than {} KiB", ENTRY_LIMIT >> 10));
     }
     String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())
 }
@@ -152,8 +152,8 @@ mod tests {
 
     const PREFIX: &str = "/midspan/nodes/";
 
-    pub fn range(rows: &[(&str, &[u8])]) -> String {
-        let rows: Vec<String> = rows
+    pub fn range(entries: &[(&str, &[u8])]) -> String {
+        let entries: Vec<String> = entries
             .iter()
             .map(|(key, value)| {
                 format!(
@@ -165,25 +165,25 @@ mod tests {
             .collect();
         format!(
             "{{\"header\":{{\"cluster_id\":\"1\",\"revision\":\"17\"}},\"kvs\":[{}],\"count\":\"1\"}}",
-            rows.join(",")
+            entries.join(",")
         )
     }
 
     #[test]
-    fn rows_have_the_names_of_their_keys() {
+    fn entries_have_the_names_of_their_keys() {
         let text = range(&[("/midspan/nodes/fra", b"a = 1"), ("/midspan/nodes/sin", b"")]);
-        let answer = rows(text.as_bytes(), PREFIX).unwrap();
-        let names: Vec<&str> = answer.rows.keys().map(NodeName::as_str).collect();
+        let answer = entries(text.as_bytes(), PREFIX).unwrap();
+        let names: Vec<&str> = answer.entries.keys().map(NodeName::as_str).collect();
         assert_eq!((answer.revision, names), (17, vec!["fra", "sin"]));
         assert!(answer.faults.is_empty());
-        // Without a row, etcd leaves out the list.
-        let none = rows(b"{\"header\":{\"revision\":\"1\"}}", PREFIX).unwrap();
-        assert!(none.rows.is_empty());
+        // Without an entry, etcd leaves out the list.
+        let none = entries(b"{\"header\":{\"revision\":\"1\"}}", PREFIX).unwrap();
+        assert!(none.entries.is_empty());
     }
 
     #[test]
-    fn a_wrong_row_leaves_the_others() {
-        let long = vec![b'x'; ROW_LIMIT + 1];
+    fn a_wrong_entry_leaves_the_others() {
+        let long = vec![b'x'; ENTRY_LIMIT + 1];
         let text = range(&[
             ("/midspan/nodes/FRA", b""),
             ("/midspan/nodes/sub/fra", b""),
@@ -191,8 +191,8 @@ mod tests {
             ("/midspan/nodes/par", &long),
             ("/midspan/nodes/sin", b""),
         ]);
-        let answer = rows(text.as_bytes(), PREFIX).unwrap();
-        assert_eq!(answer.rows.len(), 1);
+        let answer = entries(text.as_bytes(), PREFIX).unwrap();
+        assert_eq!(answer.entries.len(), 1);
         assert_eq!(answer.faults.len(), 4);
         let faulty: Vec<&str> = answer.faulty.iter().map(NodeName::as_str).collect();
         assert_eq!(faulty, ["ams", "par"]);
@@ -213,7 +213,7 @@ mod tests {
             &elsewhere,
             &range(&many),
         ] {
-            assert!(rows(text.as_bytes(), PREFIX).is_err(), "{text}");
+            assert!(entries(text.as_bytes(), PREFIX).is_err(), "{text}");
         }
     }
 
@@ -228,14 +228,14 @@ mod tests {
     proptest! {
         #[test]
         fn no_answer_causes_a_panic(answer in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = rows(&answer, PREFIX);
+            let _ = entries(&answer, PREFIX);
         }
 
         #[test]
-        fn no_row_causes_a_panic(key in ".{0,20}", value in proptest::collection::vec(any::<u8>(), 0..50)) {
+        fn no_entry_causes_a_panic(key in ".{0,20}", value in proptest::collection::vec(any::<u8>(), 0..50)) {
             let text = range(&[(&format!("{PREFIX}{key}"), &value)]);
-            let answer = rows(text.as_bytes(), PREFIX).unwrap();
-            prop_assert_eq!(answer.rows.len() + answer.faults.len(), 1);
+            let answer = entries(text.as_bytes(), PREFIX).unwrap();
+            prop_assert_eq!(answer.entries.len() + answer.faults.len(), 1);
         }
     }
 }

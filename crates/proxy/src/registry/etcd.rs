@@ -1,6 +1,6 @@
 //! Requests to etcd's JSON gateway.
 //!
-//! etcd is asked again and again for the whole list. A watch would need its own supervision: one that hangs looks like
+//! etcd is queried again and again for the whole list. A watch would need its own supervision: one that hangs looks like
 //! a registry without changes. The list is small, and some seconds do not matter to members.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::client;
 
 /// Longest wait for an answer of one endpoint.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Largest answer: 64 rows of 16 KiB in base64 have less.
+/// Largest answer: 64 entries of 16 KiB in base64 have less.
 const ANSWER_LIMIT: usize = 2 << 20;
 /// Most bytes of an error message of etcd that are shown.
 const MESSAGE_LIMIT: usize = 300;
@@ -156,15 +156,15 @@ impl Etcd {
         })
     }
 
-    /// All rows under a prefix, from the first endpoint that answers.
-    pub fn rows(&mut self, prefix: &str) -> Result<Answer, EtcdError> {
+    /// All entries under a prefix, from the first endpoint that answers.
+    pub fn entries(&mut self, prefix: &str) -> Result<Answer, EtcdError> {
         let mut errors = Vec::new();
         for turn in 0..self.endpoints.len() {
             let index = (self.first + turn) % self.endpoints.len();
             let Some(endpoint) = self.endpoints.get(index).cloned() else {
                 break;
             };
-            match self.rows_of(&endpoint, prefix) {
+            match self.entries_of(&endpoint, prefix) {
                 Ok(answer) => {
                     self.first = index;
                     return Ok(answer);
@@ -175,7 +175,7 @@ impl Etcd {
         Err(EtcdError::All(errors))
     }
 
-    fn rows_of(&mut self, endpoint: &Endpoint, prefix: &str) -> Result<Answer, Reason> {
+    fn entries_of(&mut self, endpoint: &Endpoint, prefix: &str) -> Result<Answer, Reason> {
         if self.token.is_none()
             && let Some(Credentials { user, password }) = &self.credentials
         {
@@ -188,7 +188,7 @@ impl Etcd {
         if result.is_err() {
             self.token = None;
         }
-        Ok(answer::rows(&result?, prefix)?)
+        Ok(answer::entries(&result?, prefix)?)
     }
 
     fn post(&self, endpoint: &Endpoint, path: &str, body: String) -> Result<Bytes, Reason> {

@@ -1,4 +1,4 @@
-//! Asks the registry again and again, and writes the file of members when the list changes.
+//! Queries the registry again and again, and writes the file of members when the list changes.
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -12,7 +12,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use super::etcd::{Credentials, Endpoint, Etcd, EtcdError};
-use super::rows::{Members, RowsError};
+use super::entries::{Members, EntriesError};
 
 /// Most bytes of the file of members that are read.
 const FILE_LIMIT: u64 = midspan_document::SIZE_LIMIT as u64;
@@ -25,7 +25,7 @@ const REVISION_PAUSE: Duration = Duration::from_secs(600);
 pub struct FollowOptions {
     /// The members of the etcd cluster; at least one.
     pub endpoints: Vec<Endpoint>,
-    /// The beginning of the keys of all rows. The rest of a key is the name of the node.
+    /// The beginning of the keys of all entries. The rest of a key is the name of the node.
     pub prefix: String,
     /// The user of etcd, if it needs one.
     pub credentials: Option<Credentials>,
@@ -42,7 +42,7 @@ pub struct Look {
     pub revision: u64,
     /// Whether the file was written.
     pub is_written: bool,
-    /// What is wrong with the registry, although its other rows are used.
+    /// What is wrong with the registry, although its other entries are used.
     pub faults: Vec<String>,
 }
 
@@ -52,9 +52,9 @@ pub enum FollowError {
     /// etcd does not answer.
     #[error("etcd: {0}")]
     Etcd(#[from] EtcdError),
-    /// Its rows cannot be used.
+    /// Its entries cannot be used.
     #[error(transparent)]
-    Rows(#[from] RowsError),
+    Entries(#[from] EntriesError),
     /// The file cannot be written.
     #[error("cannot write {}: {source}", .file.display())]
     Write {
@@ -103,12 +103,12 @@ impl Follower {
         self.is_other_file
     }
 
-    /// Asks the registry once.
+    /// Queries the registry once.
     ///
     /// # Errors
     /// The file stays as it is.
     pub fn look(&mut self) -> Result<Look, FollowError> {
-        let answer = self.etcd.rows(&self.prefix)?;
+        let answer = self.etcd.entries(&self.prefix)?;
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let now = since.map_or(0, |since| since.as_secs());
         let merged = self.members.merged(&answer, now)?;

@@ -1,4 +1,4 @@
-//! `midspan overlay follow` with a real etcd, which is stopped, killed, and begun anew.
+//! `midspan overlay follow` with a real etcd, which is stopped, killed, and replaced by an empty one.
 
 #![allow(clippy::unwrap_used)]
 
@@ -161,24 +161,24 @@ fn members_follow_etcd_and_survive_it() {
     etcd.signal(Signal::CONT).unwrap();
     registry.put("par", &row("10.2.0.4"));
     registry.wait_for(&["10.2.0.11", "10.2.0.3", "10.2.0.4"], &[]);
-    // One that is away, and one that begins anew without data.
+    // One that is away, and one that begins again without data.
     etcd.kill();
     etcd.wait().unwrap();
     wait_for_line(&follow, "no connection");
     let with_par = fs::read_to_string(registry.members()).unwrap();
     assert!(with_par.len() > before.len());
-    let mut anew = registry.etcd("second");
+    let mut other = registry.etcd("second");
     registry.put("fra", &row("10.2.0.22"));
     registry.wait_for(&["10.2.0.11", "10.2.0.3", "10.2.0.4", "10.2.0.22"], &[]);
-    wait_for_line(&follow, "began anew");
-    // This command too may begin anew.
+    wait_for_line(&follow, "began again");
+    // This command too may begin again.
     drop(follow);
     let follow = registry.follow();
-    wait_for_line(&follow, "began anew");
+    wait_for_line(&follow, "began again");
     registry.put("fra", &row("10.2.0.23"));
     registry.wait_for(&["10.2.0.11", "10.2.0.3", "10.2.0.4", "10.2.0.23"], &[]);
-    anew.kill();
-    anew.wait().unwrap();
+    other.kill();
+    other.wait().unwrap();
 }
 
 #[kernel_test]

@@ -61,7 +61,7 @@ pub(crate) fn check(source: &Source) -> Result<(), Located> {
     read(source).map(|_| ())
 }
 
-/// Whether a text has the keys of one `[[node]]` but for its name, and nothing else.
+/// Whether a text has the keys of one `[[node]]` without its name, and nothing else.
 ///
 /// # Errors
 /// The first fault.

@@ -21,7 +21,7 @@ const VERDICTS: &str = "verdicts";
 const NEW: &str = "verdicts.new";
 const PATHS: &str = "paths";
 const NEW_PATHS: &str = "paths.new";
-/// What another gateway knows; its operator puts it here.
+/// The known paths of another gateway; the operator puts them here.
 const OTHER_PATHS: &str = "paths.other";
 const BYPASSES: &str = "bypasses";
 const NEW_BYPASSES: &str = "bypasses.new";

@@ -31,7 +31,7 @@ const ENTRY: &str = "# entry";
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Members {
     revision: u64,
-    /// Until when missing nodes stay because the registry began anew, in seconds since 1970.
+    /// Until when missing nodes stay because the registry began again, in seconds since 1970.
     kept_until: Option<u64>,
     entries: BTreeMap<NodeName, String>,
 }
@@ -111,7 +111,7 @@ impl Members {
                 faults.push(format!("node {name} stays as it was before its entry was wrong"));
             } else if kept_until.is_some() {
                 faults.push(format!(
-                    "node {name} is missing in a registry that began anew: it stays for a day"
+                    "node {name} is missing in a registry that began again: it stays for a day"
                 ));
             } else {
                 continue;

@@ -250,7 +250,7 @@ mod tests {
         let merged = three().merged(&one, 1000).unwrap();
         assert_eq!(names(&merged.members), ["ams", "fra", "sin"]);
         assert_eq!(merged.faults.len(), 2);
-        // Also after this process has begun anew.
+        // Also after this process has begun again.
         let read = Members::read(&merged.members.to_text()).unwrap();
         assert_eq!(read, merged.members);
         let later = answer(3, &[("ams", &*first)]);

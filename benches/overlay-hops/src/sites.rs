@@ -1,0 +1,210 @@
+//! Five hosts in a line, three of them with Midspan.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::network::Configure;
+use midspan_testbed::program::{Launch, Program};
+use midspan_testbed::testing::{link, listen, node, route};
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use crate::Failure;
+
+/// How sessions reach the server, each by its port of ams: without a hop, over one, and over two.
+pub const CASES: [(&str, u16); 3] = [("forward", 8080), ("one hop", 8081), ("two hops", 8082)];
+
+/// The nodes, in the order of a route.
+pub const NODES: [&str; 3] = ["ams", "fra", "sin"];
+
+const PORT: u16 = 80;
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A client that sends this byte gets data until it ends the connection.
+const SEND: u8 = b's';
+const PIECE: usize = 64 << 10;
+
+const MEMBERS: &str = r#"
+[[node]]
+name = "ams"
+address = "10.2.0.1:7704"
+security = "network"
+
+[[node]]
+name = "fra"
+address = "10.2.0.2:7704"
+from = ["10.2.0.2", "10.3.0.1"]
+security = "network"
+transit = true
+
+[[node]]
+name = "sin"
+address = "10.3.0.2:7704"
+security = "network"
+serves = ["10.4.0.0/24"]
+"#;
+
+const INGRESS: &str = r#"
+[[overlay.route]]
+destinations = ["10.4.0.3/32"]
+through = ["sin"]
+
+[[overlay.route]]
+destinations = ["10.4.0.2/32"]
+through = ["fra", "sin"]
+
+[[listener]]
+name = "forward"
+listen = "10.1.0.1:8080"
+to = "10.4.0.2:80"
+
+[[listener]]
+name = "one-hop"
+listen = "10.1.0.1:8081"
+to = "10.4.0.3:80"
+overlay = true
+
+[[listener]]
+name = "two-hops"
+listen = "10.1.0.1:8082"
+to = "10.4.0.2:80"
+overlay = true
+"#;
+
+/// The hosts, and what runs there.
+pub struct Sites {
+    client: NetworkNamespace,
+    nodes: Vec<Program>,
+    _hosts: Vec<NetworkNamespace>,
+    _folder: TempDir,
+}
+
+impl Sites {
+    /// Starts everything.
+    pub fn start(midspan: &Path) -> Result<Self, Failure> {
+        let [client, ams, fra, sin, server] = ["client", "ams", "fra", "sin", "server"].map(node);
+        link(&client, "eth", &ams, "clients", 1);
+        link(&fra, "ams", &ams, "fra", 2);
+        link(&sin, "fra", &fra, "sin", 3);
+        link(&server, "eth", &sin, "servers", 4);
+        for (host, to, gateway, interface) in [
+            (&ams, "10.3.0.0/24", "10.2.0.2", "fra"),
+            (&ams, "10.4.0.0/24", "10.2.0.2", "fra"),
+            (&fra, "10.4.0.0/24", "10.3.0.2", "sin"),
+            (&sin, "10.2.0.0/24", "10.3.0.1", "fra"),
+            (&server, "10.2.0.0/24", "10.4.0.1", "eth"),
+        ] {
+            route(host, to, gateway, interface);
+        }
+        server.add_address("eth", "10.4.0.3/24")?;
+        serve(&server);
+        let folder = tempfile::tempdir()?;
+        let members = folder.path().join("members.toml");
+        fs::write(&members, MEMBERS)?;
+        let text = |name: &str, more: &str| {
+            format!(
+                "[relay]\ndrain_timeout = \"0 s\"\n[log]\nlevel = \"warn\"\n[overlay]\nname = \"{name}\"\n\
+                 members = \"{}\"\n{more}",
+                members.display()
+            )
+        };
+        let hops = |address: &str| {
+            format!("[[listener]]\nname = \"hops\"\nmode = \"hop\"\nlisten = \"{address}\"\n")
+        };
+        let mut nodes = Vec::new();
+        for (host, text) in [
+            (&ams, text("ams", INGRESS)),
+            (&fra, text("fra", &hops("10.2.0.2:7704"))),
+            (&sin, text("sin", &hops("10.3.0.2:7704"))),
+        ] {
+            let launch = Launch::midspan(midspan).configuration(&text);
+            nodes.push(launch.inside(host).ready()?);
+        }
+        Ok(Self {
+            client,
+            nodes,
+            _hosts: vec![ams, fra, sin, server],
+            _folder: folder,
+        })
+    }
+
+    /// Opens a connection; returns it and the seconds until the server's first byte.
+    pub fn open(&self, port: u16) -> Result<(TcpStream, f64), Failure> {
+        let opened = self.client.run(move || -> std::io::Result<(TcpStream, f64)> {
+            let begin = Instant::now();
+            let mut stream = TcpStream::connect(("10.1.0.1", port))?;
+            stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+            stream.read_exact(&mut [0])?;
+            Ok((stream, begin.elapsed().as_secs_f64()))
+        })?;
+        Ok(opened?)
+    }
+
+    /// Downloads for this time; returns the bytes.
+    pub fn download(&self, port: u16, time: Duration) -> Result<u64, Failure> {
+        let (mut stream, _) = self.open(port)?;
+        stream.write_all(&[SEND])?;
+        let end = Instant::now() + time;
+        let (mut bytes, mut buffer) = (0, vec![0; 4 * PIECE]);
+        while Instant::now() < end {
+            match stream.read(&mut buffer)? {
+                0 => return Err("the server has ended a download".into()),
+                count => bytes += count as u64,
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// The CPU time of each node so far, in seconds: its helper and its relay.
+    pub fn cpu_seconds(&self) -> Result<Vec<f64>, Failure> {
+        let mut all = Vec::new();
+        for node in &self.nodes {
+            let mut processes = node.children();
+            processes.push(node.pid()?);
+            all.push(processes.iter().map(|process| of_process(*process)).sum());
+        }
+        Ok(all)
+    }
+}
+
+/// The CPU time of all threads of a process (`/proc/PID/task/TID/schedstat`), in seconds.
+fn of_process(process: Pid) -> f64 {
+    let folder = format!("/proc/{}/task", process.as_raw_nonzero());
+    let Ok(threads) = fs::read_dir(folder) else {
+        return 0.0;
+    };
+    let of_thread = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<f64>().ok()
+    };
+    let nanoseconds: f64 = threads.filter_map(|thread| of_thread(thread.ok()?)).sum();
+    nanoseconds / 1e9
+}
+
+/// A server that sends one byte to each client, and as many as it can to one that requests them.
+fn serve(host: &NetworkNamespace) {
+    let listener = listen(host, PORT);
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                // The client may have ended the connection at any moment.
+                let _ = answer(stream);
+            });
+        }
+    });
+}
+
+fn answer(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.write_all(&[1])?;
+    let mut request = [0];
+    if stream.read(&mut request)? == 1 && request == [SEND] {
+        let piece = vec![0; PIECE];
+        loop {
+            stream.write_all(&piece)?;
+        }
+    }
+    Ok(())
+}

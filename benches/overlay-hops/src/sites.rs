@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
-use midspan_testbed::network::Configure;
+use midspan_testbed::network::{Configure, End, Link, Node};
 use midspan_testbed::program::{Launch, Program};
-use midspan_testbed::testing::{link, listen, node, route};
 use rustix::process::Pid;
 use tempfile::TempDir;
 
@@ -85,11 +84,20 @@ pub struct Sites {
 impl Sites {
     /// Starts everything.
     pub fn start(midspan: &Path) -> Result<Self, Failure> {
-        let [client, ams, fra, sin, server] = ["client", "ams", "fra", "sin", "server"].map(node);
-        link(&client, "eth", &ams, "clients", 1);
-        link(&fra, "ams", &ams, "fra", 2);
-        link(&sin, "fra", &fra, "sin", 3);
-        link(&server, "eth", &sin, "servers", 4);
+        let client = Node::host("client").make()?;
+        let ams = Node::router("ams").make()?;
+        let fra = Node::router("fra").make()?;
+        let sin = Node::router("sin").make()?;
+        let server = Node::host("server").make()?;
+        for (number, (far, far_name), (near, near_name)) in [
+            (1, (&client, "eth"), (&ams, "clients")),
+            (2, (&fra, "ams"), (&ams, "fra")),
+            (3, (&sin, "fra"), (&fra, "sin")),
+            (4, (&server, "eth"), (&sin, "servers")),
+        ] {
+            let far = End::numbered(far, far_name, number, 2);
+            Link::between(far, End::numbered(near, near_name, number, 1)).make()?;
+        }
         for (host, to, gateway, interface) in [
             (&ams, "10.3.0.0/24", "10.2.0.2", "fra"),
             (&ams, "10.4.0.0/24", "10.2.0.2", "fra"),
@@ -97,10 +105,10 @@ impl Sites {
             (&sin, "10.2.0.0/24", "10.3.0.1", "fra"),
             (&server, "10.2.0.0/24", "10.4.0.1", "eth"),
         ] {
-            route(host, to, gateway, interface);
+            host.add_route(to, Some(gateway), interface)?;
         }
         server.add_address("eth", "10.4.0.3/24")?;
-        serve(&server);
+        serve(server.listen_at(PORT)?);
         let folder = tempfile::tempdir()?;
         let members = folder.path().join("members.toml");
         fs::write(&members, MEMBERS)?;
@@ -185,8 +193,7 @@ fn of_process(process: Pid) -> f64 {
 }
 
 /// A server that sends one byte to each client, and as many as it can to one that requests them.
-fn serve(host: &NetworkNamespace) {
-    let listener = listen(host, PORT);
+fn serve(listener: TcpListener) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
             std::thread::spawn(move || {

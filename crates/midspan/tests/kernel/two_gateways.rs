@@ -20,6 +20,7 @@ use tempfile::TempDir;
 use crate::common::MIDSPAN;
 
 const KEEPALIVED: &str = "/usr/sbin/keepalived";
+const CONNTRACKD: &str = "/usr/sbin/conntrackd";
 const EXAMPLE: &str = include_str!("../../../../deploy/keepalived/keepalived.conf");
 const CONFIGURATION: &str = r#"
 [relay]
@@ -71,6 +72,23 @@ struct Gateway {
     folder: TempDir,
     midspan: Program,
     keepalived: Program,
+    /// If the entries of connection tracking are copied.
+    conntrackd: Option<Program>,
+}
+
+/// conntrackd between the addresses of both gateways at the clients' side. It writes the other one's entries into the kernel at
+/// once, so that no script has to do this at a takeover.
+fn conntrackd(number: u8, file: &dyn Fn(&str) -> String) -> String {
+    let other = 3 - number;
+    format!(
+        "Sync {{\n Mode FTFW {{\n  DisableExternalCache On\n }}\n UDP {{\n  IPv4_address 192.0.2.1{number}\n  \
+         IPv4_Destination_Address 192.0.2.1{other}\n  Port 3780\n  Interface eth1\n  Checksum on\n }}\n}}\n\
+         General {{\n HashSize 1024\n HashLimit 4096\n LogFile off\n Syslog off\n LockFile {}\n \
+         UNIX {{\n  Path {}\n  Backlog 20\n }}\n NetlinkBufferSize 2097152\n NetlinkBufferSizeMaxGrowth 8388608\n \
+         Filter From Userspace {{\n  Protocol Accept {{\n   TCP\n  }}\n  Address Ignore {{\n   IPv4_address 127.0.0.1\n  }}\n }}\n}}\n",
+        file("conntrackd.lock"),
+        file("conntrackd.ctl"),
+    )
 }
 
 impl Gateway {
@@ -87,7 +105,7 @@ impl Gateway {
     }
 
     /// Starts Midspan and keepalived. The first gateway has the higher priority.
-    fn start(node: NetworkNamespace, number: u8) -> Self {
+    fn start(node: NetworkNamespace, number: u8, copies_entries: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let midspan = Launch::midspan(MIDSPAN).configuration(CONFIGURATION);
         let midspan = midspan.inside(&node).ready().unwrap();
@@ -120,12 +138,28 @@ impl Gateway {
             .inside(&node)
             .start()
             .unwrap();
+        let conntrackd = copies_entries.then(|| {
+            fs::write(file("conntrackd.conf"), conntrackd(number, &file)).unwrap();
+            Launch::new(CONNTRACKD)
+                .args(["-C", &file("conntrackd.conf")])
+                .inside(&node)
+                .start()
+                .unwrap()
+        });
         Self {
             node,
             folder,
             midspan,
             keepalived,
+            conntrackd,
         }
+    }
+
+    /// Whether connection tracking has this client's port, in a connection that is established.
+    fn tracks(&self, port: u16) -> bool {
+        let entries = self.node.output_of("cat", &["/proc/net/nf_conntrack"]).unwrap();
+        let client = format!(" sport={port} ");
+        entries.lines().any(|line| line.contains("ESTABLISHED") && line.contains(&client))
     }
 
     /// What keepalived has written.
@@ -142,13 +176,13 @@ impl Gateway {
 
     /// All processes of both programs.
     fn processes(&self) -> Vec<Pid> {
-        let programs = [&self.keepalived, &self.midspan];
-        let of = |program: &&Program| {
+        let programs = [&self.keepalived, &self.midspan].into_iter().chain(&self.conntrackd);
+        let of = |program: &Program| {
             let mut all = program.children();
             all.push(program.pid().unwrap());
             all
         };
-        programs.iter().flat_map(of).collect()
+        programs.flat_map(of).collect()
     }
 
     fn kill(mut self) -> NetworkNamespace {
@@ -158,6 +192,7 @@ impl Gateway {
         }
         self.keepalived.kill();
         self.midspan.kill();
+        self.conntrackd.iter_mut().for_each(Program::kill);
         drop(self.folder);
         self.node
     }
@@ -173,7 +208,7 @@ struct Site {
 }
 
 impl Site {
-    fn new() -> Self {
+    fn new(copies_entries: bool) -> Self {
         let (clients, servers) = (Segment::new("clients"), Segment::new("servers"));
         let client = Node::host("client").without_ipv6().make().unwrap();
         clients.attach("client", &client, "eth0", "192.0.2.2/24");
@@ -183,8 +218,8 @@ impl Site {
         ip(&server, "route add 192.0.2.0/24 via 198.51.100.1");
         let listener = server.listen_at(PORT).unwrap();
         let [one, two] = [1, 2].map(|number| Gateway::node(number, &clients, &servers));
-        let second = Gateway::start(two, 2);
-        let first = Gateway::start(one, 1);
+        let second = Gateway::start(two, 2, copies_entries);
+        let first = Gateway::start(one, 1, copies_entries);
         let site = Self {
             client,
             server,
@@ -270,7 +305,7 @@ fn the_second_gateway_takes_over_and_gives_back() {
     if !Path::new(KEEPALIVED).exists() {
         return skip(&format!("there is no {KEEPALIVED} (package keepalived)"));
     }
-    let mut site = Site::new();
+    let mut site = Site::new(false);
 
     // Killed.
     let session = site.session();
@@ -281,7 +316,7 @@ fn the_second_gateway_takes_over_and_gives_back() {
     // The address of the dead gateway would be there twice.
     ip(&node, "addr flush dev eth1 to 192.0.2.1/24");
     ip(&node, "addr flush dev eth0 to 198.51.100.1/24");
-    site.first = Some(Gateway::start(node, 1));
+    site.first = Some(Gateway::start(node, 1, false));
     site.wait_for_first();
     let (mut client, mut server) = site.session();
     echoes(&mut client, &mut server);
@@ -327,4 +362,31 @@ fn the_second_gateway_takes_over_and_gives_back() {
     // Four takeovers, and perhaps one at the start, before the first gateway was there.
     assert!((4..=5).contains(&before[1]), "{}", site.second.log());
     drop(site.server);
+}
+
+/// Connections that had passed the first gateway untouched continue over the second one.
+#[kernel_test]
+fn untouched_connections_continue_with_conntrackd() {
+    for program in [KEEPALIVED, CONNTRACKD] {
+        if !Path::new(program).exists() {
+            return skip(&format!("there is no {program} (packages keepalived, conntrackd)"));
+        }
+    }
+    if !Path::new("/proc/net/nf_conntrack").exists() {
+        return skip("this kernel has no /proc/net/nf_conntrack");
+    }
+    let mut site = Site::new(true);
+    let socket = site.first().midspan.socket().unwrap().display().to_string();
+    let bypass = ["bypass", "on", "--socket", &socket];
+    site.first().node.output_of(MIDSPAN, &bypass).unwrap();
+    let (mut client, mut server) = site.session();
+    let split = server.peer_addr().unwrap();
+    assert_eq!(split, client.local_addr().unwrap(), "it passes untouched");
+    let port = client.local_addr().unwrap().port();
+    assert!(site.first().tracks(port));
+    wait_within(LIMIT, "the second gateway has the entry", || site.second.tracks(port));
+    drop(site.first.take().unwrap().kill());
+    site.seconds_until_connected();
+    wait_within(LIMIT, "the second gateway has the address", || site.second.has_address());
+    echoes(&mut client, &mut server);
 }

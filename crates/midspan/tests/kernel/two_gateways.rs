@@ -155,11 +155,14 @@ impl Gateway {
         }
     }
 
-    /// Whether connection tracking has this client's port, in a connection that is established.
+    /// Whether connection tracking has this client's port, in a connection that is established and passes untouched: the
+    /// legs of sessions have zones.
     fn tracks(&self, port: u16) -> bool {
         let entries = self.node.output_of("cat", &["/proc/net/nf_conntrack"]).unwrap();
         let client = format!(" sport={port} ");
-        entries.lines().any(|line| line.contains("ESTABLISHED") && line.contains(&client))
+        entries.lines().any(|line| {
+            line.contains("ESTABLISHED") && line.contains(&client) && !line.contains("zone=")
+        })
     }
 
     /// What keepalived has written.
@@ -380,8 +383,6 @@ fn untouched_connections_continue_with_conntrackd() {
     let bypass = ["bypass", "on", "--socket", &socket];
     site.first().node.output_of(MIDSPAN, &bypass).unwrap();
     let (mut client, mut server) = site.session();
-    let split = server.peer_addr().unwrap();
-    assert_eq!(split, client.local_addr().unwrap(), "it passes untouched");
     let port = client.local_addr().unwrap().port();
     assert!(site.first().tracks(port));
     wait_within(LIMIT, "the second gateway has the entry", || site.second.tracks(port));

@@ -11,7 +11,8 @@ use super::admin::AdminTable;
 use super::control::ControlTable;
 use super::file::{File, ListenerTable, MarksTable, RelayTable};
 use super::limits::LimitsTable;
-use super::overlay::{NodeTable, OverlayTable, RouteTable};
+use super::members::NodeTable;
+use super::overlay::{OverlayTable, RouteTable};
 use super::profile::ProfileTable;
 use super::transparent::InterceptionTable;
 

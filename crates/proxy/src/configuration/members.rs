@@ -26,7 +26,7 @@ struct MembersFile {
 /// `[[node]]`
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct NodeTable {
+pub(super) struct NodeTable {
     name: Spanned<String>,
     security: Security,
     #[serde(default)]

@@ -27,7 +27,7 @@ fn wait_for_changes(nodes: &[Midspan], count: usize) {
 
 fn notices(midspan: &Midspan) -> String {
     let status: Value = page(midspan, "/status");
-    status["notices"].to_string()
+    status["status"]["notices"].to_string()
 }
 
 #[kernel_test]

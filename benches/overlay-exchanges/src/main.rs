@@ -56,7 +56,10 @@ struct Plan {
 fn main() -> Result<ExitCode, Failure> {
     let plan = Plan::parse();
     let all = plan.before + plan.seconds;
-    eprintln!("{NODES} nodes, each with sessions to {USED} others: {:.1} minutes", all as f64 / 60.0);
+    eprintln!(
+        "{NODES} nodes, each with sessions to {USED} others: {:.1} minutes",
+        all as f64 / 60.0
+    );
     let mesh = Mesh::start(&plan.midspan)?;
     mesh.run(Duration::from_secs(plan.before))?;
     let (begin, before) = (Instant::now(), mesh.bytes()?);
@@ -78,13 +81,26 @@ fn main() -> Result<ExitCode, Failure> {
                 spread.median, spread.least, spread.greatest
             ),
         );
-        let record = Record::new("overlay exchanges", "", name, "bit/s", By::Measurement, spread.median * 1e3);
+        let record = Record::new(
+            "overlay exchanges",
+            "",
+            name,
+            "bit/s",
+            By::Measurement,
+            spread.median * 1e3,
+        );
         records.push(record.with_spread(spread.least * 1e3, spread.greatest * 1e3));
     }
     if plan.json {
         println!("{}", records.to_json());
     }
-    println_unless(plan.json, &format!("{seconds:.0} s; bound {}", if is_met { "met" } else { "MISSED" }));
+    println_unless(
+        plan.json,
+        &format!(
+            "{seconds:.0} s; bound {}",
+            if is_met { "met" } else { "MISSED" }
+        ),
+    );
     Ok(match is_met {
         true => ExitCode::SUCCESS,
         false => ExitCode::from(MISSED),
@@ -129,7 +145,10 @@ impl Mesh {
         let mut running = Vec::new();
         for (node, number) in nodes.into_iter().zip(1..) {
             let text = configuration(number, &members);
-            let program = Launch::midspan(midspan).configuration(&text).inside(&node).ready()?;
+            let program = Launch::midspan(midspan)
+                .configuration(&text)
+                .inside(&node)
+                .ready()?;
             running.push((node, program));
         }
         Ok(Self {

@@ -94,7 +94,10 @@ fn one(sites: &Sites, plan: &Plan, number: u64) -> Result<Round, Failure> {
         let bytes = sites.download(port, Duration::from_secs(plan.seconds))?;
         rate[case] = bytes as f64 / begin.elapsed().as_secs_f64();
         let after = sites.cpu_seconds()?;
-        let spent = after.iter().zip(&before).map(|(after, before)| after - before);
+        let spent = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after - before);
         cpu[case] = spent.map(|seconds| seconds * 1e9 / bytes as f64).collect();
     }
     Ok(Round { set_up, rate, cpu })
@@ -154,7 +157,14 @@ fn records(quantities: &[Quantity]) -> Result<Records, Failure> {
     for quantity in quantities {
         let spread = Spread::of(&quantity.values).ok_or("no value")?;
         let Quantity { name, unit, .. } = quantity;
-        let record = Record::new("overlay hops", "", name, unit, By::Measurement, spread.median);
+        let record = Record::new(
+            "overlay hops",
+            "",
+            name,
+            unit,
+            By::Measurement,
+            spread.median,
+        );
         records.push(record.with_interval(&spread));
     }
     Ok(records)

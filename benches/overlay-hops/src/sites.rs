@@ -141,13 +141,15 @@ impl Sites {
 
     /// Opens a connection; returns it and the seconds until the server's first byte.
     pub fn open(&self, port: u16) -> Result<(TcpStream, f64), Failure> {
-        let opened = self.client.run(move || -> std::io::Result<(TcpStream, f64)> {
-            let begin = Instant::now();
-            let mut stream = TcpStream::connect(("10.1.0.1", port))?;
-            stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-            stream.read_exact(&mut [0])?;
-            Ok((stream, begin.elapsed().as_secs_f64()))
-        })?;
+        let opened = self
+            .client
+            .run(move || -> std::io::Result<(TcpStream, f64)> {
+                let begin = Instant::now();
+                let mut stream = TcpStream::connect(("10.1.0.1", port))?;
+                stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+                stream.read_exact(&mut [0])?;
+                Ok((stream, begin.elapsed().as_secs_f64()))
+            })?;
         Ok(opened?)
     }
 

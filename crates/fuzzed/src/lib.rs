@@ -27,7 +27,9 @@ pub use handed_over::handover;
 pub use measured::{iperf3, metrics, pcap, ping, ss};
 pub use midspan_gateway::fuzzing::route_messages;
 pub use midspan_linux::fuzzing::{netfilter_messages, route_lists};
-pub use midspan_proxy::fuzzing::{control_socket, gate_packets, process_messages, registry, verdicts};
+pub use midspan_proxy::fuzzing::{
+    control_socket, gate_packets, process_messages, registry, verdicts,
+};
 pub use midspan_thin::fuzzing::{packets as thin_packets, process_messages as thin_messages};
 pub use table::{Lines, TARGETS, Target};
 

@@ -3,8 +3,8 @@
 use crate::{
     configuration, control_socket, fragmenter, gate_packets, handover, hop, http, http_answer,
     iperf3, metrics, netfilter_messages, nft_listings, overlay_row, overrides, path_file, pcap,
-    ping, proc_tables, process_messages, proxy_protocol, recorded_trace, registry,
-    route_lists, route_messages, socks5, ss, thin_messages, thin_packets, verdicts,
+    ping, proc_tables, process_messages, proxy_protocol, recorded_trace, registry, route_lists,
+    route_messages, socks5, ss, thin_messages, thin_packets, verdicts,
 };
 
 /// A fuzz target.
@@ -124,10 +124,7 @@ pub const TARGETS: &[Target] = &[
         run: registry,
         longest: 4096,
         lines: &[
-            functions(
-                "crates/proxy/src/registry/answer.rs",
-                &["entries", "text"],
-            ),
+            functions("crates/proxy/src/registry/answer.rs", &["entries", "text"]),
             functions(
                 "crates/proxy/src/registry/entries.rs",
                 &["merged", "to_text", "read"],

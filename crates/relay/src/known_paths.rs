@@ -203,9 +203,19 @@ mod tests {
     fn another_midspan_knows_the_same() {
         let first = SharedKnowledge::default();
         for number in 0..3000 {
-            measured(&first, minutes(5), client(number), 1_000_000 + u64::from(number));
+            measured(
+                &first,
+                minutes(5),
+                client(number),
+                1_000_000 + u64::from(number),
+            );
         }
-        measured(&first, minutes(5), "2001:db8::1".parse().unwrap(), 7_000_000);
+        measured(
+            &first,
+            minutes(5),
+            "2001:db8::1".parse().unwrap(),
+            7_000_000,
+        );
         let (text, count) = text_at(&first, minutes(6), REAL);
         assert_eq!(count, 3001);
         let second = SharedKnowledge::default();
@@ -215,7 +225,13 @@ mod tests {
         assert_eq!(before.len(), after.len());
         for (before, after) in before.iter().zip(&after) {
             // The clock of the second one has just begun.
-            assert_eq!(KnownPath { age: after.age, ..before.clone() }, *after);
+            assert_eq!(
+                KnownPath {
+                    age: after.age,
+                    ..before.clone()
+                },
+                *after
+            );
         }
     }
 
@@ -224,11 +240,25 @@ mod tests {
         let first = SharedKnowledge::default();
         measured(&first, minutes(0), client(1), 8_000_000);
         let (text, _) = text_at(&first, minutes(0), REAL);
-        for (minutes_later, rate) in [(0, 8_000_000), (9, 8_000_000), (10, 4_000_000), (59, 250_000)] {
+        for (minutes_later, rate) in [
+            (0, 8_000_000),
+            (9, 8_000_000),
+            (10, 4_000_000),
+            (59, 250_000),
+        ] {
             let second = SharedKnowledge::default();
-            recall_at(&second, minutes(0), text.as_bytes(), REAL + 60 * minutes_later);
+            recall_at(
+                &second,
+                minutes(0),
+                text.as_bytes(),
+                REAL + 60 * minutes_later,
+            );
             let path = &known(&second, minutes(0))[0];
-            assert_eq!(path.rate, BitRate::from_bits_per_second(rate), "{minutes_later}");
+            assert_eq!(
+                path.rate,
+                BitRate::from_bits_per_second(rate),
+                "{minutes_later}"
+            );
         }
         for other_time in [REAL + 3600, REAL - 1] {
             let second = SharedKnowledge::default();
@@ -246,9 +276,15 @@ mod tests {
         measured(&second, minutes(100), client(1), 1_000_000);
         // Measured here two minutes ago, and there five minutes ago.
         recall_at(&second, minutes(102), text.as_bytes(), REAL);
-        assert_eq!(known(&second, minutes(102))[0].rate, BitRate::from_bits_per_second(1_000_000));
+        assert_eq!(
+            known(&second, minutes(102))[0].rate,
+            BitRate::from_bits_per_second(1_000_000)
+        );
         recall_at(&second, minutes(106), text.as_bytes(), REAL);
-        assert_eq!(known(&second, minutes(106))[0].rate, BitRate::from_bits_per_second(8_000_000));
+        assert_eq!(
+            known(&second, minutes(106))[0].rate,
+            BitRate::from_bits_per_second(8_000_000)
+        );
     }
 
     #[test]
@@ -276,8 +312,7 @@ mod tests {
 
     #[test]
     fn a_file_of_all_peers_fits() {
-        let longest =
-            "2001:db8:1111:2222::/64 18446744073709551615 18446744073709551615 60000000 random 5 1073741824\n";
+        let longest = "2001:db8:1111:2222::/64 18446744073709551615 18446744073709551615 60000000 random 5 1073741824\n";
         assert!(HEADING.len() + 20 + MOST_PEERS * longest.len() <= FILE_LIMIT);
     }
 

@@ -54,7 +54,9 @@ fn follow(arguments: &FollowArguments) -> Outcome {
         let faults = match &look {
             Ok(look) => {
                 if look.is_written {
-                    let Look { nodes, revision, .. } = look;
+                    let Look {
+                        nodes, revision, ..
+                    } = look;
                     printing::note(format_args!("{file}: {nodes} nodes, revision {revision}"));
                 }
                 look.faults.join("; ")
@@ -78,9 +80,16 @@ fn shown(look: &Look, arguments: &FollowArguments) -> Outcome {
         return Ok(true);
     }
     look.faults.iter().for_each(printing::warning);
-    let how = if look.is_written { "written" } else { "unchanged" };
+    let how = if look.is_written {
+        "written"
+    } else {
+        "unchanged"
+    };
     let (file, nodes) = (arguments.members.display(), look.nodes);
-    printing::line(format_args!("{file}: {how}, {nodes} nodes, revision {}", look.revision));
+    printing::line(format_args!(
+        "{file}: {how}, {nodes} nodes, revision {}",
+        look.revision
+    ));
     Ok(true)
 }
 

@@ -41,7 +41,10 @@ impl Registry {
     /// An etcd with the data of the last one of this name.
     fn etcd(&self, name: &str) -> Program {
         let etcd = Launch::new(ETCD)
-            .args(["--data-dir", self.folder.path().join(name).to_str().unwrap()])
+            .args([
+                "--data-dir",
+                self.folder.path().join(name).to_str().unwrap(),
+            ])
             .args(["--listen-client-urls", URL, "--advertise-client-urls", URL])
             .args(["--listen-peer-urls", "http://127.0.0.1:2380"])
             .inside(&self.namespace)
@@ -59,7 +62,15 @@ impl Registry {
 
     fn follow(&self) -> Program {
         Launch::new(MIDSPAN)
-            .args(["overlay", "follow", "--etcd", URL, "--interval", "1 s", "--members"])
+            .args([
+                "overlay",
+                "follow",
+                "--etcd",
+                URL,
+                "--interval",
+                "1 s",
+                "--members",
+            ])
             .arg(self.members())
             .inside(&self.namespace)
             .start()
@@ -117,7 +128,11 @@ fn base64(text: &str) -> String {
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for (index, shift) in [18, 12, 6, 0].into_iter().enumerate() {
             let letter = LETTERS[(bits >> shift) as usize & 63];
-            encoded.push(if index <= piece.len() { char::from(letter) } else { '=' });
+            encoded.push(if index <= piece.len() {
+                char::from(letter)
+            } else {
+                '='
+            });
         }
     }
     encoded

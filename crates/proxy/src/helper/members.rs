@@ -95,9 +95,8 @@ impl MembersWatch {
 
     fn compare(&mut self, stamp: Option<Stamp>, now: Instant) -> bool {
         let is_settled = std::mem::replace(&mut self.seen, stamp) == stamp;
-        let is_read = (self.read.as_ref()).is_some_and(|read| {
-            read.stamp == stamp && read.again.is_none_or(|again| now < again)
-        });
+        let is_read = (self.read.as_ref())
+            .is_some_and(|read| read.stamp == stamp && read.again.is_none_or(|again| now < again));
         let is_due = is_settled && !is_read;
         if is_due {
             let again = None;

@@ -171,7 +171,10 @@ mod tests {
 
     #[test]
     fn entries_have_the_names_of_their_keys() {
-        let text = range(&[("/midspan/nodes/fra", b"a = 1"), ("/midspan/nodes/sin", b"")]);
+        let text = range(&[
+            ("/midspan/nodes/fra", b"a = 1"),
+            ("/midspan/nodes/sin", b""),
+        ]);
         let answer = entries(text.as_bytes(), PREFIX).unwrap();
         let names: Vec<&str> = answer.entries.keys().map(NodeName::as_str).collect();
         assert_eq!((answer.revision, names), (17, vec!["fra", "sin"]));
@@ -201,7 +204,9 @@ mod tests {
     #[test]
     fn other_answers_are_refused() {
         let elsewhere = range(&[("/elsewhere/fra", b"")]);
-        let many: Vec<String> = (0..=MOST_NODES).map(|it| format!("{PREFIX}n{it}")).collect();
+        let many: Vec<String> = (0..=MOST_NODES)
+            .map(|it| format!("{PREFIX}n{it}"))
+            .collect();
         let many: Vec<(&str, &[u8])> = many.iter().map(|it| (it.as_str(), &b""[..])).collect();
         for text in [
             "",

@@ -108,7 +108,9 @@ impl Members {
                 continue;
             }
             if faulty.contains(name) {
-                faults.push(format!("node {name} stays as it was before its entry was wrong"));
+                faults.push(format!(
+                    "node {name} stays as it was before its entry was wrong"
+                ));
             } else if kept_until.is_some() {
                 faults.push(format!(
                     "node {name} is missing in a registry that began again: it stays for a day"
@@ -160,7 +162,10 @@ impl Members {
         };
         while !rest.is_empty() {
             let (line, after) = rest.strip_prefix('\n')?.split_once('\n')?;
-            let (name, size) = line.strip_prefix(ENTRY)?.strip_prefix(' ')?.split_once(' ')?;
+            let (name, size) = line
+                .strip_prefix(ENTRY)?
+                .strip_prefix(' ')?
+                .split_once(' ')?;
             let size: usize = size.parse().ok().filter(|size| *size <= ENTRY_LIMIT)?;
             let after = after.strip_prefix(&format!("[[node]]\nname = \"{name}\"\n"))?;
             let entry = after.get(..size)?;
@@ -198,7 +203,11 @@ mod tests {
 
     fn three() -> Members {
         let entries = [entry(1), entry(2), entry(3)];
-        let entries = [("ams", &*entries[0]), ("fra", &*entries[1]), ("sin", &*entries[2])];
+        let entries = [
+            ("ams", &*entries[0]),
+            ("fra", &*entries[1]),
+            ("sin", &*entries[2]),
+        ];
         let merged = Members::default().merged(&answer(5, &entries), 0).unwrap();
         assert!(merged.faults.is_empty(), "{:?}", merged.faults);
         merged.members
@@ -207,7 +216,11 @@ mod tests {
     #[test]
     fn nodes_are_added_changed_and_removed() {
         let (first, other) = (entry(1), entry(9));
-        let entries = [("ams", &*first), ("fra", &*other), ("par", "from = \"10.9.0.1\"\nsecurity = \"network\"")];
+        let entries = [
+            ("ams", &*first),
+            ("fra", &*other),
+            ("par", "from = \"10.9.0.1\"\nsecurity = \"network\""),
+        ];
         let merged = three().merged(&answer(6, &entries), 0).unwrap();
         assert_eq!(names(&merged.members), ["ams", "fra", "par"]);
         assert!(merged.members.to_text().contains("10.2.0.9"));
@@ -230,8 +243,16 @@ mod tests {
             let merged = three().merged(&answer(6, &entries), 0).unwrap();
             assert_eq!(names(&merged.members), ["ams", "fra"], "{wrong}");
             let text = merged.members.to_text();
-            assert!(text.contains("10.2.0.7:7704") && text.contains("10.2.0.2:7704"), "{text}");
-            assert!(merged.faults.iter().any(|fault| fault.contains("fra stays")));
+            assert!(
+                text.contains("10.2.0.7:7704") && text.contains("10.2.0.2:7704"),
+                "{text}"
+            );
+            assert!(
+                merged
+                    .faults
+                    .iter()
+                    .any(|fault| fault.contains("fra stays"))
+            );
         }
     }
 
@@ -256,7 +277,9 @@ mod tests {
         let later = answer(3, &[("ams", &*first)]);
         let merged = read.merged(&later, 1000 + KEPT_AFTER_RETURN - 1).unwrap();
         assert_eq!(merged.members.len(), 3);
-        let merged = (merged.members).merged(&later, 1000 + KEPT_AFTER_RETURN).unwrap();
+        let merged = (merged.members)
+            .merged(&later, 1000 + KEPT_AFTER_RETURN)
+            .unwrap();
         assert_eq!(names(&merged.members), ["ams"]);
         assert!(merged.faults.is_empty());
     }
@@ -264,13 +287,25 @@ mod tests {
     #[test]
     fn the_file_is_a_list_of_members() {
         let text = three().to_text();
-        assert!(members::check(&Source::new("file", text.clone())).is_ok(), "{text}");
+        assert!(
+            members::check(&Source::new("file", text.clone())).is_ok(),
+            "{text}"
+        );
         assert_eq!(Members::read(&text), Some(three()));
         assert_eq!(three().revision(), 5);
-        for other in ["", "[[node]]\n", &text[1..], &text[..text.len() - 1], &format!("{text}\n")] {
+        for other in [
+            "",
+            "[[node]]\n",
+            &text[1..],
+            &text[..text.len() - 1],
+            &format!("{text}\n"),
+        ] {
             assert_eq!(Members::read(other), None, "{other}");
         }
-        assert_eq!(Members::read(&text.replace("10.2.0.1:", "10.2.0.11:")), None);
+        assert_eq!(
+            Members::read(&text.replace("10.2.0.1:", "10.2.0.11:")),
+            None
+        );
     }
 
     proptest! {

@@ -93,7 +93,10 @@ pub struct Credentials {
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
+        formatter
+            .debug_struct("Credentials")
+            .field("user", &self.user)
+            .finish_non_exhaustive()
     }
 }
 
@@ -202,7 +205,9 @@ impl Etcd {
         let request = request.map_err(|error| Reason::Strange(error.to_string()))?;
         let place = (endpoint.host.as_str(), endpoint.port);
         let send = async {
-            let stream = TcpStream::connect(place).await.map_err(Reason::Unreachable)?;
+            let stream = TcpStream::connect(place)
+                .await
+                .map_err(Reason::Unreachable)?;
             let answer = client::send(stream, request, ANSWER_LIMIT).await;
             answer.map_err(Reason::Strange)
         };
@@ -239,8 +244,20 @@ mod tests {
             let endpoint: Endpoint = text.parse().unwrap();
             assert_eq!(endpoint.to_string(), shown);
         }
-        for text in ["", "10.0.0.5:2379", "http://", "http://x:0", "http://x/v3", "http://u:p@x:1", "ftp://x:1"] {
-            assert_eq!(text.parse::<Endpoint>(), Err(InvalidEndpoint::Form), "{text}");
+        for text in [
+            "",
+            "10.0.0.5:2379",
+            "http://",
+            "http://x:0",
+            "http://x/v3",
+            "http://u:p@x:1",
+            "ftp://x:1",
+        ] {
+            assert_eq!(
+                text.parse::<Endpoint>(),
+                Err(InvalidEndpoint::Form),
+                "{text}"
+            );
         }
         let tls: Result<Endpoint, _> = "https://10.0.0.5:2379".parse();
         assert_eq!(tls, Err(InvalidEndpoint::Https));

@@ -11,8 +11,8 @@ use rustix::fs::OFlags;
 use serde::Serialize;
 use thiserror::Error;
 
+use super::entries::{EntriesError, Members};
 use super::etcd::{Credentials, Endpoint, Etcd, EtcdError};
-use super::entries::{Members, EntriesError};
 
 /// Most bytes of the file of members that are read.
 const FILE_LIMIT: u64 = midspan_document::SIZE_LIMIT as u64;
@@ -119,9 +119,11 @@ impl Follower {
         let is_same_revision = merged.members.revision() == self.members.revision();
         let is_written = !is_same || !is_recent && !is_same_revision;
         if is_written {
-            replace(&self.file, &merged.members.to_text()).map_err(|source| FollowError::Write {
-                file: self.file.clone(),
-                source,
+            replace(&self.file, &merged.members.to_text()).map_err(|source| {
+                FollowError::Write {
+                    file: self.file.clone(),
+                    source,
+                }
             })?;
             self.written = Some(Instant::now());
             self.is_other_file = false;

@@ -7,9 +7,9 @@
 //! the list is now. Both do no input and output. [`etcd`] sends the requests, [`follow`] repeats them.
 
 mod answer;
+mod entries;
 mod etcd;
 mod follow;
-mod entries;
 
 pub use etcd::{Credentials, Endpoint, EtcdError, InvalidEndpoint};
 pub use follow::{FollowError, FollowOptions, Follower, Look};

@@ -75,7 +75,9 @@ fn a_wrong_or_missing_file_leaves_the_members_as_they_are() {
     }
     fs::remove_file(sites.members()).unwrap();
     for node in &nodes {
-        wait_until("the missing file is shown", || notices(node).contains("No such file"));
+        wait_until("the missing file is shown", || {
+            notices(node).contains("No such file")
+        });
     }
     let (mut new_client, mut new_server) = session(&sites);
     echoes(&mut new_client, &mut new_server);

@@ -118,7 +118,10 @@ fn paths_are_kept_and_come_from_another_gateway() {
     );
     let peers = |midspan: &Midspan| {
         let paths = learned(midspan, "0.0.0.0/0").paths;
-        paths.iter().map(|path| path.peer.clone()).collect::<Vec<_>>()
+        paths
+            .iter()
+            .map(|path| path.peer.clone())
+            .collect::<Vec<_>>()
     };
     fs::write(path("paths"), file("10.1.0.2")).unwrap();
     let midspan = Midspan::ready(&network.gateway, &text);
@@ -134,7 +137,10 @@ fn paths_are_kept_and_come_from_another_gateway() {
     let answer = forget(&midspan, Some("10.1.0.2"));
     assert_eq!(answer.forgotten.unwrap().paths, 1);
     let kept = fs::read_to_string(path("paths")).unwrap();
-    assert!(kept.contains("10.1.0.7") && !kept.contains("10.1.0.2"), "{kept}");
+    assert!(
+        kept.contains("10.1.0.7") && !kept.contains("10.1.0.2"),
+        "{kept}"
+    );
     midspan.stop();
     let midspan = Midspan::ready(&network.gateway, &text);
     wait_until("the paths of before", || peers(&midspan) == ["10.1.0.7/32"]);

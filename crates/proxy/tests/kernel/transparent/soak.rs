@@ -54,10 +54,7 @@ impl Outcomes {
     /// Counts a short session that ended by an error.
     fn fail(&self, error: &io::Error) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        if matches!(
-            error.kind(),
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-        ) {
+        if is_silence(error) {
             self.silent.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -76,6 +73,12 @@ impl Outcomes {
             read(&self.long_failed),
         )
     }
+}
+
+/// Whether a client has waited in vain for [`LIMIT`].
+fn is_silence(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::WouldBlock, io::ErrorKind::TimedOut];
+    kinds.contains(&error.kind())
 }
 
 /// Whether the tests run at their full length.
@@ -223,20 +226,34 @@ fn call(
 
 /// One question, and an answer with the length that the question contains.
 fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
-    let stream = TcpStream::connect_timeout(&target(number), LIMIT)?;
-    let mut stream = bounded(stream);
+    let begin = Instant::now();
+    let silence = |during: &str, error: io::Error| {
+        if is_silence(&error) {
+            let (target, seconds) = (target(number), begin.elapsed().as_secs_f64());
+            println!(
+                "  silent: {number} of {target}, during {during}, after {seconds:.1} s: {error}"
+            );
+        }
+        error
+    };
+    let stream = TcpStream::connect_timeout(&target(number), LIMIT);
+    let mut stream = bounded(stream.map_err(|error| silence("connect", error))?);
     let length = number.wrapping_mul(7919) % LONGEST;
     let mut question = vec![b'S'];
     question.extend((number as u64).to_be_bytes());
     question.extend((length as u64).to_be_bytes());
     stream.write_all(&question)?;
     if number.is_multiple_of(CLIENT_RESETS) {
-        let _ = stream.read(&mut [0; 100])?;
+        let read = stream.read(&mut [0; 100]);
+        read.map_err(|error| silence("the first read", error))?;
         abort(stream);
         return Err(io::ErrorKind::ConnectionAborted.into());
     }
     let mut answer = Vec::with_capacity(length);
-    stream.read_to_end(&mut answer)?;
+    if let Err(error) = stream.read_to_end(&mut answer) {
+        let during = format!("the answer, after {} of {length} bytes", answer.len());
+        return Err(silence(&during, error));
+    }
     let is_right = answer
         .iter()
         .enumerate()

@@ -37,7 +37,7 @@ pub enum OverlayCommand {
     /// Write the members that etcd has to the file of members, again and again
     ///
     /// Each key under the prefix is a node: the rest of the key is its name, and the value has the other keys
-    /// of a [[node]] in the file of members. A running Midspan reads the file when it changes. Nothing that
+    /// of a node in the file of members. A running Midspan reads the file when it changes. Nothing that
     /// happens to etcd or to this command concerns what runs: entries that are wrong, and a registry
     /// that is empty, change nothing.
     #[command(

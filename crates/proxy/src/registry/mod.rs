@@ -3,8 +3,8 @@
 //! This is a process of its own, `midspan overlay follow`. A running Midspan has no connection to the registry: it reads
 //! the file when the file changes. So nothing that happens to the registry, or to this process, concerns what runs.
 //!
-//! Everything from the registry is checked before it is written: [`answer`] reads etcd's answers, [`entries`] decides what
-//! the list is now. Both do no input and output. [`etcd`] sends the requests, [`follow`] repeats them.
+//! Everything from the registry is checked before it is written: `answer` reads etcd's answers, `entries` decides what
+//! the list is now. Both do no input and output. `etcd` sends the requests, `follow` repeats them.
 
 mod answer;
 mod entries;

@@ -14,6 +14,8 @@ use crate::control_options::ControlOptions;
 use crate::overlay_arguments::{OverlayCommand, OverlayOptions, RoutesOptions};
 use crate::printing;
 
+mod key;
+
 /// Shows the nodes, or the routes to a destination.
 pub fn overlay(options: &OverlayOptions) -> Outcome {
     match &options.what {
@@ -25,6 +27,7 @@ pub fn overlay(options: &OverlayOptions) -> Outcome {
             let report: RoutesReport = get(&options.control, &query(options)?)?;
             print(&options.control, &report, routes_text)
         }
+        OverlayCommand::Key(options) => key::key(options),
     }
 }
 

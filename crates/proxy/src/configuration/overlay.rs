@@ -12,6 +12,8 @@ use midspan_policy::overlay::{
 use midspan_units::{ByteSize, Probability};
 use serde::Deserialize;
 
+mod keys;
+
 use super::explicit::Networks;
 use super::transparent::{Ports, prefix};
 use super::values::Address;
@@ -22,6 +24,8 @@ use super::values::Address;
 pub(super) struct OverlayTable {
     name: Spanned<String>,
     members: Spanned<String>,
+    #[serde(default)]
+    private_key: Option<Spanned<String>>,
     #[serde(default)]
     choose: bool,
     #[serde(default)]
@@ -73,7 +77,10 @@ struct MembersFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeTable {
     name: Spanned<String>,
+    #[serde(default)]
     security: Security,
+    #[serde(default)]
+    key: Option<Spanned<String>>,
     #[serde(default)]
     address: Option<Spanned<Address>>,
     #[serde(default)]
@@ -91,9 +98,12 @@ pub(super) struct NodeTable {
 }
 
 /// How the connections to a node are protected.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Security {
+    /// By TLS: each of two nodes has the key that the file of members has.
+    #[default]
+    Tls,
     /// By the network under them: the node is recognized by its address, and nothing is encrypted.
     Network,
 }
@@ -130,6 +140,7 @@ impl OverlayTable {
             },
             warm: self.warm_connections.unwrap_or(true),
             uplinks: uplinks(source, &self.uplinks)?,
+            secret: None,
         };
         if overlay.own_node().is_none() {
             let message = format!("{} has no node \"{}\"", members.name(), overlay.own);
@@ -137,6 +148,9 @@ impl OverlayTable {
             return Err(Located::new(source, self.name.span(), message)
                 .with_nearest(self.name.get_ref(), names));
         }
+        let secret = keys::secret(source, self.private_key.as_ref(), &self.name, &overlay)?;
+        let overlay = Overlay { secret, ..overlay };
+        keys::check_senders(source, place.clone(), &overlay)?;
         if let Some(route) = self.route.get(MOST_ROUTES) {
             let message = format!("more than {MOST_ROUTES} routes");
             return Err(Located::new(source, route.destinations.span(), message));
@@ -354,12 +368,17 @@ fn members_of(source: &Source) -> Result<Vec<Node>, Located> {
 
 impl NodeTable {
     fn checked(self, source: &Source) -> Result<Node, Located> {
-        // The only one so far; it has to be written, because it protects nothing itself.
-        let Security::Network = self.security;
         let node = name(source, &self.name)?;
+        let is_plain = self.security == Security::Network;
+        let key = keys::of_node(source, (&node, &self.name), self.key.as_ref(), is_plain)?;
+        if let (NodeKind::Connect, Some(_)) = (self.kind, key) {
+            let message = "a node of kind \"connect\" has no key: write security = \"network\"";
+            return Err(Located::new(source, self.name.span(), message));
+        }
         let address = self.address.as_ref().map(|it| (it.get_ref().0, it.span()));
         if let Some((address, place)) = &address {
-            check_address(source, *address, place.clone(), self.allow_public)?;
+            let may_be_public = self.allow_public || key.is_some();
+            check_address(source, *address, place.clone(), may_be_public)?;
         }
         let list = |key: &str, list: Option<Spanned<Networks>>| match list {
             Some(list) if list.get_ref().0.len() > LIST_LIMIT => {
@@ -401,6 +420,7 @@ impl NodeTable {
             kind: self.kind,
             transit: self.transit.is_some_and(Spanned::into_inner),
             serves,
+            key,
             ports: (ports.into_iter().take(LIST_LIMIT))
                 .map(|ports| (*ports.0.start(), *ports.0.end()))
                 .collect(),
@@ -425,7 +445,9 @@ fn check_address(
              and change the sessions, and send hops in this node's name"
         );
         return Err(Located::new(source, place, message)
-            .with_help("use the address of a private link or a VPN; or set allow_public = true"));
+            .with_help(
+                "give the node a key; use the address of a private link or a VPN; or set allow_public = true",
+            ));
     }
     Ok(())
 }

@@ -154,7 +154,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut now = Time::from_nanoseconds(1_000_000_000);
     let address = SocketAddr::from(([127, 0, 0, 1], 5));
     let client = NewClient {
-        socket: Arc::new(client),
+        socket: Arc::new(client.into()),
         address,
         seat,
         is_too_fast: false,
@@ -163,7 +163,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut negotiating = Some(NegotiatingClient::new(
         client, memory, 0, settings, None, now,
     ));
-    let mut server = Some(Arc::new(server));
+    let mut server = Some(Arc::new(server.into()));
     let mut session = None;
     let mut shared = Shared::new(Pipes::new(4, 64 << 10), Arc::clone(&limits));
     let (mut sent, mut client_over) = (0, false);

@@ -297,16 +297,17 @@ impl Codec {
     /// Decrypted bytes that are here already.
     fn take_decrypted(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self.connection.reader().read(buffer) {
-            Ok(0) => {
+            Ok(0) if self.is_ready => {
                 self.is_ended = true;
                 Ok(0)
             }
-            Ok(count) => Ok(count),
+            Ok(count) if self.is_ready => Ok(count),
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.check()?;
                 Err(error)
             }
-            Err(_) => {
+            // Before the handshake is complete, anybody may have sent the end.
+            _ => {
                 let failure = *self.failure.get_or_insert(Failure::Truncated);
                 Err(reset(failure))
             }

@@ -128,6 +128,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
 
     fn listener(name: &str) -> Arc<Listener> {
@@ -137,7 +139,7 @@ mod tests {
 
     fn socket(sharing: Option<Range<usize>>) -> ListeningSocket {
         ListeningSocket {
-            socket: Arc::new(std::fs::File::open("/dev/null").unwrap().into()),
+            socket: Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()).into()),
             sharing,
         }
     }

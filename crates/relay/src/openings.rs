@@ -283,6 +283,7 @@ impl Table {
 mod tests {
     use super::*;
     use midspan_policy::Handshake;
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
     fn now() -> Instant {
@@ -305,7 +306,7 @@ mod tests {
     }
 
     fn released(request: Request) -> Released {
-        let server = std::fs::File::open("/dev/null").unwrap();
+        let server = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         Released {
             arrival: Arrival::new(request, Handshake::EndToEnd, Time::ZERO),
             server: server.into(),

@@ -349,6 +349,7 @@ impl Seized {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
@@ -378,7 +379,8 @@ mod tests {
     fn connection() -> (SharedSocket, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Arc::new(listener.accept().unwrap().0.into()), peer)
+        let accepted = OwnedFd::from(listener.accept().unwrap().0);
+        (Arc::new(accepted.into()), peer)
     }
 
     #[test]

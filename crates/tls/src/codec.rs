@@ -21,8 +21,7 @@ use rustls::pki_types::ServerName;
 use rustls::server::{AlwaysResolvesServerRawPublicKeys, NoServerSessionStorage};
 use rustls::version::TLS13;
 use rustls::{
-    ClientConfig, ClientConnection, Connection, Error, PeerIncompatible, ServerConfig,
-    ServerConnection,
+    ClientConfig, ClientConnection, Connection, Error, ServerConfig, ServerConnection,
 };
 use thiserror::Error;
 
@@ -391,11 +390,7 @@ fn failure(error: &Error, is_ready: bool) -> Failure {
     match error {
         Error::AlertReceived(_) => Failure::Refused,
         _ if is_ready => Failure::Broken,
-        Error::InvalidCertificate(_)
-        | Error::NoCertificatesPresented
-        | Error::PeerIncompatible(PeerIncompatible::NoCertificateRequestSignatureSchemesInCommon) => {
-            Failure::WrongKey
-        }
+        Error::InvalidCertificate(_) | Error::NoCertificatesPresented => Failure::WrongKey,
         Error::InvalidMessage(_)
         | Error::InappropriateMessage { .. }
         | Error::InappropriateHandshakeMessage { .. }

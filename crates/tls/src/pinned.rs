@@ -5,8 +5,7 @@ use rustls::crypto::verify_tls13_signature_with_raw_key;
 use rustls::pki_types::{CertificateDer, ServerName, SubjectPublicKeyInfoDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme,
 };
 
 use crate::keys::{KEY_LENGTH, of_info};
@@ -24,6 +23,10 @@ impl Pinned {
             .then_some(())
             .ok_or_else(|| CertificateError::ApplicationVerificationFailure.into())
     }
+}
+
+fn no_earlier_version() -> Error {
+    Error::General("only TLS 1.3 is used".into())
 }
 
 fn verify(
@@ -53,7 +56,7 @@ impl ServerCertVerifier for Pinned {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
+        Err(no_earlier_version())
     }
 
     fn verify_tls13_signature(
@@ -94,7 +97,7 @@ impl ClientCertVerifier for Pinned {
         _: &CertificateDer<'_>,
         _: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        Err(PeerIncompatible::Tls12NotOffered.into())
+        Err(no_earlier_version())
     }
 
     fn verify_tls13_signature(

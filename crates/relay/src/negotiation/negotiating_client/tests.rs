@@ -13,6 +13,7 @@ use socket2::{Domain, SockRef, Socket, Type};
 use midspan_linux::tcp;
 
 use super::*;
+use crate::leg_socket::LegSocket;
 use crate::access::AccessRules;
 use crate::limits::{Limits, RelayLimits, SessionLimits};
 use crate::listener::HeaderVersion;
@@ -251,7 +252,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
                 transfer.direction.handle_readable();
                 transfer.direction.handle_writable();
             }
-            let (client, server) = (client.as_fd(), server.as_fd());
+            let (client, server): (&LegSocket, &LegSocket) = (client, server);
             let framing = framed.as_mut().map(|it| (it, Message::Request));
             let moved = up.advance([client, server], (false, true), framing, &mut shared, now);
             failed |= moved.failed.is_some();

@@ -1,11 +1,11 @@
 //! A socket that a session, a negotiation or the pool of warm connections uses as a leg: plain, or with TLS above it.
 //!
-//! A plain leg makes the calls of [`system`] and nothing else. A leg between two nodes of the overlay with keys has a
+//! A plain leg makes the calls of `system` and nothing else. A leg between two nodes of the overlay with keys has a
 //! [`Codec`], from before its first byte on. The same calls then read and write what the codec decrypts and encrypts,
 //! also during its handshake. Epoll, options and `TCP_INFO` are those of the socket.
 //!
 //! Three things differ for the owner of an encrypted leg:
-//! - It cannot be spliced, so [`Transfer`](crate::transfer::Transfer) copies.
+//! - It cannot be spliced, so `Transfer` copies.
 //! - Its end is a record, not the FIN. A FIN without this record is a reset.
 //! - Decrypted bytes may wait in the codec when a session begins, and no event announces them.
 

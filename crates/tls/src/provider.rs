@@ -13,7 +13,7 @@ use rustls::{Error, SignatureScheme};
 use webpki::ring::ED25519;
 
 /// Which signatures are checked.
-pub const SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
+pub static SIGNATURES: WebPkiSupportedAlgorithms = WebPkiSupportedAlgorithms {
     all: &[ED25519],
     mapping: &[(SignatureScheme::ED25519, &[ED25519])],
 };

@@ -1,5 +1,7 @@
 //! `midspan overlay`: the nodes of an overlay, and the routes to a destination.
 
+mod key;
+
 use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::find_socket;
 use midspan_proxy::overlay::{CandidateRow, LegRow, OverlayReport, RoutesReport};
@@ -13,8 +15,6 @@ use super::Outcome;
 use crate::control_options::ControlOptions;
 use crate::overlay_arguments::{OverlayCommand, OverlayOptions, RoutesOptions};
 use crate::printing;
-
-mod key;
 
 /// Shows the nodes, or the routes to a destination.
 pub fn overlay(options: &OverlayOptions) -> Outcome {

@@ -1,5 +1,7 @@
 //! `[overlay]`, and its list of members.
 
+mod keys;
+
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
@@ -11,8 +13,6 @@ use midspan_policy::overlay::{
 };
 use midspan_units::{ByteSize, Probability};
 use serde::Deserialize;
-
-mod keys;
 
 use super::explicit::Networks;
 use super::transparent::{Ports, prefix};

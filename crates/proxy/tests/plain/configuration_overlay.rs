@@ -340,7 +340,7 @@ fn members_with(keys: &[String]) -> String {
 #[test]
 fn a_private_key_has_to_fit() {
     let ((secret, own), (other_secret, other)) = (key(1), key(2));
-    let members = members_with(&[own.clone(), other.clone()]);
+    let members = members_with(&[own, other]);
     let configuration = load_with_key(&members, &format!("{secret}\n"), 0o600).unwrap();
     let overlay = configuration.listeners[0].relay.negotiation().unwrap();
     let overlay = overlay.overlay.as_ref().unwrap();

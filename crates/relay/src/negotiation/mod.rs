@@ -65,7 +65,6 @@ use super::limits::Limits;
 use super::poll::Poll;
 use super::register::Register;
 use super::statistics::Counters;
-use super::system;
 use super::table::{Key, Table};
 use super::timers::Timers;
 use midspan_log::LogRate;

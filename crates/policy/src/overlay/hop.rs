@@ -43,7 +43,7 @@ pub struct NextHop {
     /// Its kind.
     pub kind: NodeKind,
     /// The keys of the leg; `None` if it is not encrypted.
-    pub keys: Option<LegKeys>,
+    pub keys: Option<Box<LegKeys>>,
     /// The nodes after it, the exit last.
     pub rest: Vec<NodeName>,
 }
@@ -150,7 +150,7 @@ impl Overlay {
             address,
             from: self.source_of(first),
             kind: node.kind,
-            keys: self.keys_to(&node.name),
+            keys: self.keys_to(&node.name).map(Box::new),
             rest: rest.to_vec(),
         })
     }

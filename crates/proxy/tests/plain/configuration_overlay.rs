@@ -327,8 +327,7 @@ fn load_with_key(members: &str, text: &str, mode: u32) -> Result<Configuration, 
     );
     std::fs::write(path("midspan.toml"), main).unwrap();
     let start = format!("{}/", folder.path().display());
-    Configuration::load(&path("midspan.toml"))
-        .map_err(|error| error.to_string().replace(&start, ""))
+    Configuration::load(path("midspan.toml")).map_err(|error| error.to_string().replace(&start, ""))
 }
 
 /// The members, whose first ones have these keys.

@@ -81,7 +81,7 @@ impl RouteCall {
         now: Time,
     ) -> Option<Self> {
         let hop = request_of(overlay, &next, request)?;
-        socket.encrypt_to(next.keys.as_ref()).ok()?;
+        socket.encrypt_to(next.keys.as_deref()).ok()?;
         Some(Self {
             own: overlay.own.clone(),
             route,

@@ -166,20 +166,20 @@ impl WarmPool {
             listener: listener.name.clone(),
             node: next.leg.clone(),
         };
-        let ends = (next.address, next.from);
+        let (ends, keys) = ((next.address, next.from), next.keys.as_deref().copied());
         let mut all = self.lock();
         if all.len() >= MOST_PAIRS && !all.contains_key(&pair) {
             return None;
         }
         let kept = all
             .entry(pair)
-            .or_insert_with(|| Kept::new(Arc::clone(listener), ends, next.keys));
+            .or_insert_with(|| Kept::new(Arc::clone(listener), ends, keys));
         if !Arc::ptr_eq(&kept.listener, listener) {
             kept.listener = Arc::clone(listener);
         }
-        if kept.ends != ends || kept.keys != next.keys {
+        if kept.ends != ends || kept.keys != keys {
             kept.ready.clear();
-            (kept.ends, kept.keys) = (ends, next.keys);
+            (kept.ends, kept.keys) = (ends, keys);
         }
         kept.warmth.note_session(now);
         let leg = kept.take();

@@ -295,7 +295,7 @@ impl NegotiatingClient {
         let Some(node) = &mut self.next_node else {
             return self.connected(address, socket, None);
         };
-        if socket.encrypt_to(node.next.keys.as_ref()).is_err() {
+        if socket.encrypt_to(node.next.keys.as_deref()).is_err() {
             return self.fail_hop(HopError::ProxyInternalError, Errno::HOSTUNREACH, now);
         }
         let request = std::mem::take(&mut node.request);

@@ -221,7 +221,7 @@ mod tests {
             ),
             ("sin", (sin.clone(), HopError::DestinationUnavailable)),
             (
-                "sin; error=tls_alert_received",
+                "sin; error=http_upgrade_failed",
                 (sin, HopError::ProxyInternalError),
             ),
             (

@@ -4,7 +4,7 @@
 //! Five hosts are network namespaces in a line, whose links have no delay: client, ams, fra, sin, server. All three
 //! nodes run Midspan. The same client reaches the server in three cases, in turn: over a forward listener of ams, while
 //! fra and sin route packets; over one hop from ams to sin; and over two hops, by fra. Connections between the nodes are
-//! warm. Needs the right to make network namespaces.
+//! warm. With `--tls`, they are encrypted, and no bound applies. Needs the right to make network namespaces.
 //!
 //! | module | content |
 //! | --- | --- |
@@ -42,6 +42,9 @@ pub struct Plan {
     /// The program
     #[arg(long, default_value = "target/release/midspan", value_name = "FILE")]
     midspan: PathBuf,
+    /// Encrypt the connections between the nodes
+    #[arg(long)]
+    tls: bool,
     /// Print JSON records instead of the table
     #[arg(long)]
     json: bool,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::network::{Configure, End, Link, Node};
-use midspan_testbed::program::{Launch, Program};
+use midspan_testbed::program::{Launch, Program, new_node_key};
 use rustix::process::Pid;
 use tempfile::TempDir;
 
@@ -26,23 +26,24 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 const SEND: u8 = b's';
 const PIECE: usize = 64 << 10;
 
+/// The file of members. `<NAME>` is the line that protects the connections of a node.
 const MEMBERS: &str = r#"
 [[node]]
 name = "ams"
 address = "10.2.0.1:7704"
-security = "network"
+<ams>
 
 [[node]]
 name = "fra"
 address = "10.2.0.2:7704"
 from = ["10.2.0.2", "10.3.0.1"]
-security = "network"
+<fra>
 transit = true
 
 [[node]]
 name = "sin"
 address = "10.3.0.2:7704"
-security = "network"
+<sin>
 serves = ["10.4.0.0/24"]
 "#;
 
@@ -83,7 +84,7 @@ pub struct Sites {
 
 impl Sites {
     /// Starts everything.
-    pub fn start(midspan: &Path) -> Result<Self, Failure> {
+    pub fn start(midspan: &Path, tls: bool) -> Result<Self, Failure> {
         let client = Node::host("client").make()?;
         let ams = Node::router("ams").make()?;
         let fra = Node::router("fra").make()?;
@@ -111,11 +112,24 @@ impl Sites {
         serve(server.listen_at(PORT)?);
         let folder = tempfile::tempdir()?;
         let members = folder.path().join("members.toml");
-        fs::write(&members, MEMBERS)?;
+        let mut list = MEMBERS.to_owned();
+        for name in NODES {
+            let line = match tls {
+                true => new_node_key(midspan, &folder.path().join(name))?,
+                false => "security = \"network\"".to_owned(),
+            };
+            list = list.replace(&format!("<{name}>"), &line);
+        }
+        fs::write(&members, list)?;
         let text = |name: &str, more: &str| {
+            let key = folder.path().join(name);
+            let key = match tls {
+                true => format!("private_key = \"{}\"\n", key.display()),
+                false => String::new(),
+            };
             format!(
                 "[relay]\ndrain_timeout = \"0 s\"\n[log]\nlevel = \"warn\"\n[overlay]\nname = \"{name}\"\n\
-                 members = \"{}\"\n{more}",
+                 members = \"{}\"\n{key}{more}",
                 members.display()
             )
         };

@@ -47,6 +47,19 @@ const RULES: &[Rule] = &[
                  for a time-out (504) and a forbidden connection (403)",
     },
     Rule {
+        applies: |proxy, _| proxy.is_overlay(),
+        sides: &[Side::Client],
+        instead_of: |event| {
+            matches!(
+                event,
+                Event::ConnectFailed(Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::ACCESS)
+            )
+        },
+        seen: |_| vec![Event::ConnectFailed(Errno::CONNREFUSED)],
+        reason: "the exit of an overlay has the ICMP error; the ingress can only answer a SYN that it holds, \
+                 and refuses it with a reset",
+    },
+    Rule {
         applies: |_, _| true,
         sides: BOTH,
         instead_of: |event| *event == Event::Failed(Errno::TIMEDOUT),
@@ -237,6 +250,21 @@ mod tests {
         }
         for error in [Errno::TIMEDOUT, Errno::ACCESS] {
             assert_eq!(compared("midspan-http", error), Verdict::Different);
+        }
+    }
+
+    #[test]
+    fn an_overlay_refuses_what_cannot_be_reached() {
+        for error in [Errno::HOSTUNREACH, Errno::ACCESS, Errno::TIMEDOUT] {
+            for (name, explained) in [
+                ("midspan-hops", error != Errno::TIMEDOUT),
+                ("midspan-transparent", false),
+            ] {
+                let expected = client(&[Event::ConnectFailed(error)]);
+                let verdict = compare(&*proxy(name), "any", &expected, &client(&[REFUSED]));
+                let found = matches!(verdict, Verdict::Explained(_));
+                assert_eq!(found, explained, "{name} {error}");
+            }
         }
     }
 

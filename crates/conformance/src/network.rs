@@ -5,6 +5,12 @@
 //!                     (proxy)
 //! ```
 //!
+//! For an overlay, further nodes are between gateway and router:
+//!
+//! ```text
+//! client ── access ── gateway ── fra ── sin ── syd ── router ── server
+//! ```
+//!
 //! The routers access and router drop packets, report errors by ICMP and limit packet sizes. So no
 //! rule or setting for this is necessary on the hosts under test: client, gateway and server.
 
@@ -104,13 +110,15 @@ pub enum Place {
     Router,
 }
 
-/// Five namespaces in a row.
+/// Five namespaces in a row, or eight.
 pub struct Network {
     /// The client's host, which opens connections.
     pub client: NetworkNamespace,
     access: NetworkNamespace,
     /// The gateway, on which proxies run.
     pub gateway: NetworkNamespace,
+    /// The nodes of an overlay behind the gateway, which is its ingress; the exit is the last one.
+    nodes: Vec<NetworkNamespace>,
     router: NetworkNamespace,
     /// The server's host, which accepts connections.
     pub server: NetworkNamespace,
@@ -118,6 +126,12 @@ pub struct Network {
 
 /// The port of a proxy on the gateway whose clients request a destination by SOCKS5 or HTTP.
 pub const EXPLICIT_PORT: u16 = 1080;
+
+/// The nodes of an overlay behind the gateway, in their order.
+pub const NODES: [&str; 3] = ["fra", "sin", "syd"];
+
+/// The number of the link between the gateway and the first of these nodes; the next links have the next numbers.
+const FIRST_NODE_LINK: u8 = 5;
 
 /// The gateway's interface towards clients.
 pub const CLIENT_SIDE: &str = "acc";
@@ -128,10 +142,20 @@ impl Network {
     /// Each end of a link has the other end's link-layer address from the start, so only the case's
     /// packets are on the path.
     pub fn new() -> Result<Self, Error> {
+        Self::build(Vec::new())
+    }
+
+    /// The same with the nodes of an overlay ([`NODES`]).
+    pub fn with_overlay() -> Result<Self, Error> {
+        Self::build(NODES.into_iter().map(host).collect::<Result<_, _>>()?)
+    }
+
+    fn build(nodes: Vec<NetworkNamespace>) -> Result<Self, Error> {
         let network = Self {
             client: host("client")?,
             access: host("access")?,
             gateway: host("gateway")?,
+            nodes,
             router: host("router")?,
             server: host("server")?,
         };
@@ -139,30 +163,47 @@ impl Network {
             client,
             access,
             gateway,
+            nodes,
             router,
             server,
         } = &network;
+        // The last host before the router.
+        let last = nodes.last().unwrap_or(gateway);
         for (number, (from, name, host), (to, peer, other)) in [
             (1, (client, "eth", 2), (access, "in", 1)),
             (4, (access, "out", 2), (gateway, CLIENT_SIDE, 1)),
-            (2, (gateway, "wan", 1), (router, "in", 2)),
+            (2, (last, "wan", 1), (router, "in", 2)),
             (3, (router, "out", 1), (server, "eth", 2)),
         ] {
-            let end = |node, name, host| {
-                End::numbered(node, name, number, host).link_address([2, 78, 0, 0, number, host])
-            };
-            Link::between(end(from, name, host), end(to, peer, other)).make()?;
+            connect(number, (from, name, host), (to, peer, other))?;
         }
         client.add_numbered_default_routes("eth", 1, 1)?;
         access.add_numbered_default_routes("out", 4, 1)?;
-        gateway.add_numbered_default_routes("wan", 2, 2)?;
+        last.add_numbered_default_routes("wan", 2, 2)?;
+        let mut previous = gateway;
+        for (node, link) in nodes.iter().zip(FIRST_NODE_LINK..) {
+            connect(link, (previous, "next", 1), (node, "previous", 2))?;
+            previous.add_numbered_default_routes("next", link, 2)?;
+            for family in [Family::V4, Family::V6] {
+                let behind = [1, 4].into_iter().chain(FIRST_NODE_LINK..link);
+                for behind in behind {
+                    let gateway = Some(address(family, link, 1));
+                    node.add_route(link_prefix(family, behind), gateway, "previous")?;
+                }
+            }
+            previous = node;
+        }
         router.add_numbered_default_routes("in", 2, 1)?;
         server.add_numbered_default_routes("eth", 3, 1)?;
         for family in [Family::V4, Family::V6] {
             let clients = link_prefix(family, 1);
             gateway.add_route(clients, Some(address(family, 4, 2)), CLIENT_SIDE)?;
         }
-        wait_until_usable([client, access, gateway, router, server])?;
+        wait_until_usable(
+            [client, access, gateway, router, server]
+                .into_iter()
+                .chain(nodes),
+        )?;
         Ok(network)
     }
 
@@ -188,6 +229,33 @@ impl Network {
     #[must_use]
     pub fn client_address(family: Family) -> IpAddr {
         address(family, 1, 2)
+    }
+
+    /// The hosts with proxies: the gateway, and the nodes of an overlay behind it.
+    pub fn proxy_hosts(&self) -> impl Iterator<Item = &NetworkNamespace> {
+        std::iter::once(&self.gateway).chain(&self.nodes)
+    }
+
+    /// The address at which a node of [`NODES`] takes hops, and the one from which it sends hops to the next node.
+    #[must_use]
+    pub fn node_addresses(index: u8) -> (IpAddr, IpAddr) {
+        let link = FIRST_NODE_LINK + index;
+        (
+            address(Family::V4, link, 2),
+            address(Family::V4, link + 1, 1),
+        )
+    }
+
+    /// The address from which the gateway sends hops.
+    #[must_use]
+    pub fn ingress_address() -> IpAddr {
+        address(Family::V4, FIRST_NODE_LINK, 1)
+    }
+
+    /// The prefix in which the servers are.
+    #[must_use]
+    pub fn servers(family: Family) -> IpNet {
+        link_prefix(family, 3)
     }
 
     /// Makes the router refuse or drop packets to this target.
@@ -244,7 +312,10 @@ impl Network {
     /// Makes all hosts that end connections give up after seconds instead of minutes: one more SYN,
     /// three retransmissions, two keep-alive probes.
     pub fn give_up_early(&self) -> Result<(), Error> {
-        for machine in [&self.client, &self.gateway, &self.server] {
+        for machine in [&self.client, &self.server]
+            .into_iter()
+            .chain(self.proxy_hosts())
+        {
             for (name, value) in [
                 ("tcp_syn_retries", "1"),
                 ("tcp_retries2", "3"),
@@ -274,6 +345,17 @@ fn host(name: &str) -> Result<NetworkNamespace, Error> {
         .parameter("net/ipv4/icmp_ratelimit", "0")
         .parameter("net/ipv6/icmp/ratelimit", "0")
         .make()?)
+}
+
+/// Joins two hosts by a link: the namespace, the interface and the last part of the address at each end.
+fn connect(
+    number: u8,
+    (from, name, host): (&NetworkNamespace, &str, u8),
+    (to, peer, other): (&NetworkNamespace, &str, u8),
+) -> Result<(), Error> {
+    let from = End::numbered(from, name, number, host).link_address([2, 78, 0, 0, number, host]);
+    let to = End::numbered(to, peer, number, other).link_address([2, 78, 0, 0, number, other]);
+    Ok(Link::between(from, to).make()?)
 }
 
 /// All addresses of a link.

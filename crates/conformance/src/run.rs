@@ -299,9 +299,12 @@ fn perform(
     plan: &Plan,
     proxy: &dyn Proxy,
 ) -> Result<Transcript, Error> {
-    let network = Network::new()?;
+    let network = match proxy.is_overlay() {
+        true => Network::with_overlay()?,
+        false => Network::new()?,
+    };
     let conditions: Conditions = case.conditions;
-    let running = proxy.start(&network.gateway, conditions)?;
+    let running = proxy.start(&network, conditions)?;
     let mut stage = Stage::new(&network, family, plan.quick, plan.limit, proxy, running);
     match (case.script)(&mut stage) {
         Ok(()) | Err(Stop::Here) => {}

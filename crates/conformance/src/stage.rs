@@ -238,7 +238,7 @@ impl<'a> Stage<'a> {
         }
         if self.running.is_some() && !self.seen_at_gateway {
             // If a session did not go through the proxy, its result would prove nothing.
-            if self.connections_at_gateway(&[ESTABLISHED, CLOSE_WAIT])? == 0 {
+            if self.connections_of_proxies(&[ESTABLISHED, CLOSE_WAIT])? == 0 {
                 self.fault(Event::Other("the session went past the proxy"));
             }
             self.seen_at_gateway = true;
@@ -315,7 +315,7 @@ impl<'a> Stage<'a> {
             return Ok(());
         }
         let begin = Instant::now();
-        while self.connections_at_gateway(&[ESTABLISHED, CLOSE_WAIT])? > 0 {
+        while self.connections_of_proxies(&[ESTABLISHED, CLOSE_WAIT])? > 0 {
             if begin.elapsed() > CLEAR_LIMIT {
                 self.fault(Event::Other("connections are left at the proxy"));
                 return Ok(());
@@ -325,38 +325,43 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// The number of the gateway's own connections to or from the targets' ports in one of these
+    /// The number of connections of the hosts with proxies to or from the targets' ports in one of these
     /// states.
-    fn connections_at_gateway(&self, states: &'static [&'static str]) -> Result<usize, Error> {
-        let ports: Vec<String> = Target::ALL
-            .iter()
-            .map(|target| target.port())
-            .chain([EXPLICIT_PORT])
-            .map(|port| format!(":{port:04X}"))
-            .collect();
-        self.network
-            .gateway
-            .run(move || {
-                let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
-                let mut count = 0;
-                for table in tables {
-                    let text = std::fs::read_to_string(table)?;
-                    count += text
-                        .lines()
-                        .filter(|line| {
-                            let fields: Vec<&str> = line.split_whitespace().take(4).collect();
-                            let [_, local, remote, state] = fields[..] else {
-                                return false;
-                            };
-                            let ours = |address: &str| ports.iter().any(|p| address.ends_with(p));
-                            states.contains(&state) && (ours(local) || ours(remote))
-                        })
-                        .count();
-                }
-                Ok::<_, std::io::Error>(count)
-            })?
-            .map_err(Error::system("read the gateway's connections"))
+    fn connections_of_proxies(&self, states: &'static [&'static str]) -> Result<usize, Error> {
+        let mut count = 0;
+        for host in self.network.proxy_hosts() {
+            count += host
+                .run(move || connections_here(states))?
+                .map_err(Error::system("read the connections of a proxy's host"))?;
+        }
+        Ok(count)
     }
+}
+
+/// The number of connections in this network namespace to or from the targets' ports in one of these states.
+fn connections_here(states: &[&str]) -> std::io::Result<usize> {
+    let ports: Vec<String> = Target::ALL
+        .iter()
+        .map(|target| target.port())
+        .chain([EXPLICIT_PORT])
+        .map(|port| format!(":{port:04X}"))
+        .collect();
+    let mut count = 0;
+    for table in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
+        let text = std::fs::read_to_string(table)?;
+        count += text
+            .lines()
+            .filter(|line| {
+                let fields: Vec<&str> = line.split_whitespace().take(4).collect();
+                let [_, local, remote, state] = fields[..] else {
+                    return false;
+                };
+                let ours = |address: &str| ports.iter().any(|p| address.ends_with(p));
+                states.contains(&state) && (ours(local) || ours(remote))
+            })
+            .count();
+    }
+    Ok(count)
 }
 
 fn is_readable(socket: &Socket, time: Duration) -> Result<bool, Error> {

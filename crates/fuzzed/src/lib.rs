@@ -12,6 +12,7 @@
 //! For a private parser, the function is in the parser's crate, in a module that only the feature
 //! `fuzzing` adds. No release has this feature.
 
+mod encrypted;
 mod explicit;
 mod files;
 mod fragments;
@@ -20,6 +21,7 @@ mod measured;
 pub mod planted;
 mod table;
 
+pub use encrypted::tls;
 pub use explicit::{hop, http, http_answer, overlay_row, proxy_protocol, socks5};
 pub use files::{configuration, overrides, path_file, recorded_trace};
 pub use fragments::fragmenter;

@@ -4,7 +4,7 @@ use crate::{
     configuration, control_socket, fragmenter, gate_packets, handover, hop, http, http_answer,
     iperf3, metrics, netfilter_messages, nft_listings, overlay_row, overrides, path_file, pcap,
     ping, proc_tables, process_messages, proxy_protocol, recorded_trace, registry, route_lists,
-    route_messages, socks5, ss, thin_messages, thin_packets, verdicts,
+    route_messages, socks5, ss, thin_messages, thin_packets, tls, verdicts,
 };
 
 /// A fuzz target.
@@ -130,6 +130,16 @@ pub const TARGETS: &[Target] = &[
                 &["merged", "to_text", "read"],
             ),
         ],
+    },
+    Target {
+        name: "tls",
+        reads: "nodes of an overlay: encrypted connections",
+        run: tls,
+        longest: 4096,
+        lines: &[functions(
+            "crates/tls/src/codec.rs",
+            &["receive", "take_decrypted", "take_in", "failure"],
+        )],
     },
     Target {
         name: "proxy_protocol",

@@ -507,7 +507,8 @@ impl From<PaperName> for Paper {
 #[derive(Debug, Args)]
 pub struct ConformanceOptions {
     /// Proxies to test: midspan-forward, midspan-transparent, midspan-early, midspan-socks5,
-    /// midspan-http, midspan-proxy-protocol, haproxy, nginx; none for the scripts alone
+    /// midspan-http, midspan-proxy-protocol, midspan-hops, midspan-hops-tls,
+    /// midspan-hops-client-source, haproxy, nginx; none for the scripts alone
     #[arg(
         long,
         value_delimiter = ',',

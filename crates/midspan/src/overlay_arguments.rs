@@ -46,6 +46,26 @@ pub enum OverlayCommand {
                       'address = \"10.2.0.2:7704\"\n  security = \"network\"'"
     )]
     Follow(FollowArguments),
+    /// Print the line of a node's key for the list of members, from the file with its private key
+    ///
+    /// With --generate, the command first writes a new private key to the file, which only its owner can read. It
+    /// never writes over a file.
+    #[command(
+        after_help = "Examples:\n  midspan overlay key --generate /etc/midspan/overlay.key\n  midspan overlay \
+                      key /etc/midspan/overlay.key"
+    )]
+    Key(KeyOptions),
+}
+
+/// Options of `midspan overlay key`.
+#[derive(Debug, Args)]
+pub struct KeyOptions {
+    /// The file with the private key (`private_key` in [overlay])
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// Write a new private key to the file
+    #[arg(long)]
+    pub generate: bool,
 }
 
 /// Options of `midspan overlay follow`.

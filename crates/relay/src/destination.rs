@@ -7,6 +7,7 @@ use std::sync::Arc;
 use midspan_explicit::Credentials;
 use midspan_policy::Request;
 
+use super::leg_socket::LegSocket;
 use super::listener::Destination;
 use super::listener::Negotiation;
 use super::openings::{Openings, Released};
@@ -20,7 +21,7 @@ pub enum ServerLegSource {
     /// A new connection from the client's address.
     ClientAddress,
     /// A socket that is already connected, or connecting.
-    Connecting(OwnedFd),
+    Connecting(LegSocket),
 }
 
 /// What an acceptor finds out about an accepted connection.

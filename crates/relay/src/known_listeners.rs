@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use midspan_units::Time;
 
+use super::leg_socket::LegSocket;
 use super::listener::Listener;
 use super::opening::ListenerId;
 use super::register::SharedSocket;
@@ -28,7 +28,7 @@ struct Known {
 
 #[derive(Debug)]
 struct ThreadSocket {
-    socket: Weak<OwnedFd>,
+    socket: Weak<LegSocket>,
     sharing: Option<Range<usize>>,
 }
 
@@ -128,6 +128,8 @@ impl Known {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use super::*;
 
     fn listener(name: &str) -> Arc<Listener> {
@@ -137,7 +139,7 @@ mod tests {
 
     fn socket(sharing: Option<Range<usize>>) -> ListeningSocket {
         ListeningSocket {
-            socket: Arc::new(std::fs::File::open("/dev/null").unwrap().into()),
+            socket: Arc::new(OwnedFd::from(std::fs::File::open("/dev/null").unwrap()).into()),
             sharing,
         }
     }

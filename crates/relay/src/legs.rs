@@ -10,6 +10,7 @@ use midspan_units::{BitRate, Dscp};
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
+use super::leg_socket::LegSocket;
 use super::listener::Listener;
 use super::narrow::NarrowLeg;
 use super::system;
@@ -20,7 +21,7 @@ pub struct Legs {
     /// The socket towards the client: accepted.
     pub client: OwnedFd,
     /// The socket towards the server: being connected, or connected.
-    pub server: OwnedFd,
+    pub server: LegSocket,
     /// How the client's leg is paced at the input of TCP.
     pub client_pacing: InputStart,
     /// How the server's leg is paced at the input of TCP.
@@ -54,7 +55,7 @@ impl From<&LegStart> for InputStart {
 #[derive(Debug)]
 pub struct Connecting {
     /// The socket.
-    pub socket: OwnedFd,
+    pub socket: LegSocket,
     /// Options that the kernel refused.
     pub option_errors: u64,
 }
@@ -138,7 +139,7 @@ fn connect(
 ) -> rustix::io::Result<Connecting> {
     match system::connect(&socket, server) {
         Ok(()) | Err(Errno::INPROGRESS) => Ok(Connecting {
-            socket,
+            socket: socket.into(),
             option_errors,
         }),
         Err(error) => Err(error),

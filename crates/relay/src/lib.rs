@@ -151,6 +151,7 @@ mod knowledge;
 mod known_listeners;
 pub mod known_paths;
 pub mod leg_options;
+mod leg_socket;
 mod legs;
 mod lifecycle;
 mod limits;
@@ -197,6 +198,7 @@ pub use arrival::Arrival;
 pub use control::Clock;
 pub use handing::{HandoverError, handover_pair};
 pub use knowledge::SharedKnowledge;
+pub use leg_socket::LegSocket;
 pub use legs::{Connecting, connect_as_client, connect_to_node, set_common_options};
 pub use limits::{Limits, ListenerLimits, RelayLimits, Seat, SessionLimits, SetAside, Shortage};
 pub use listener::{

@@ -236,7 +236,7 @@ impl Acceptor {
                         .set_up_leg(&client, &LegStart::default(), class);
                     self.note(class);
                     let client = NewClient {
-                        socket: Arc::new(client),
+                        socket: Arc::new(client.into()),
                         address,
                         seat,
                         is_too_fast,

@@ -5,7 +5,6 @@
 //! client: a flood of SYNs cannot make it larger, and one client cannot take all of it.
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -18,6 +17,7 @@ use midspan_policy::prefix::host_prefix;
 use midspan_units::Time;
 
 use super::arrival::Arrival;
+use super::leg_socket::LegSocket;
 use super::sharing::Expected;
 use super::system;
 
@@ -56,7 +56,7 @@ pub struct Released {
     /// The connection.
     pub arrival: Arrival,
     /// The server leg, which is connected or being connected.
-    pub server: OwnedFd,
+    pub server: LegSocket,
     /// The thread that is to accept the connection, if one was chosen. Any other thread may accept
     /// it, too.
     pub expected: Option<Expected>,
@@ -283,6 +283,7 @@ impl Table {
 mod tests {
     use super::*;
     use midspan_policy::Handshake;
+    use std::os::fd::OwnedFd;
     use std::time::Duration;
 
     fn now() -> Instant {
@@ -305,7 +306,7 @@ mod tests {
     }
 
     fn released(request: Request) -> Released {
-        let server = std::fs::File::open("/dev/null").unwrap();
+        let server = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         Released {
             arrival: Arrival::new(request, Handshake::EndToEnd, Time::ZERO),
             server: server.into(),

@@ -10,18 +10,18 @@
 //! relay uses it. The register itself keeps no socket open.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use midspan_policy::{Request, SessionId};
 
+use super::leg_socket::LegSocket;
 use super::limits::{Limits, MemoryAside, Spare, TakenPlace};
 use super::system;
 use super::table::{Key, Table};
 
 /// A socket that the register of its thread can reset.
-pub type SharedSocket = Arc<OwnedFd>;
+pub type SharedSocket = Arc<LegSocket>;
 
 /// No connection is in hand.
 const NOTHING: u64 = 0;
@@ -83,9 +83,9 @@ pub struct Entry {
     /// The number of the session; 0 for a negotiation.
     pub session: u64,
     /// The socket towards the client.
-    pub client: Weak<OwnedFd>,
+    pub client: Weak<LegSocket>,
     /// The sockets towards the server. A negotiation may have several.
-    pub servers: Vec<Weak<OwnedFd>>,
+    pub servers: Vec<Weak<LegSocket>>,
     /// Its place among the sessions.
     pub place: Weak<TakenPlace>,
     /// Memory that is set aside for it. The memory of sessions is in the sums of the register.
@@ -351,6 +351,7 @@ impl Seized {
 mod tests {
     use std::io::Read;
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
 
     use super::*;
     use crate::limits::{RelayLimits, SessionLimits};
@@ -378,7 +379,8 @@ mod tests {
     fn connection() -> (SharedSocket, TcpStream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (Arc::new(listener.accept().unwrap().0.into()), peer)
+        let accepted = OwnedFd::from(listener.accept().unwrap().0);
+        (Arc::new(accepted.into()), peer)
     }
 
     #[test]

@@ -264,7 +264,7 @@ fn connect(listener: &Listener, at: ServerAddress) -> rustix::io::Result<OwnedFd
             .iter()
             .sum::<u64>()
     };
-    legs::connect_as_proxy(at.address, source, set_up).map(|connecting| connecting.socket)
+    legs::connect_as_proxy(at.address, source, set_up).map(|connecting| connecting.socket.into())
 }
 
 /// Whether a connection has been accepted; `None` if this machine is the reason why not.

@@ -21,7 +21,7 @@ mod phase;
 mod sockets;
 mod upkeep;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use midspan_explicit::http::Side as Message;
@@ -147,6 +147,12 @@ impl Session {
     pub fn begin_relaying(&mut self, now: Time) {
         self.phase = Phase::Relaying;
         self.record.note_connected(now);
+        // No event announces bytes that are decrypted already.
+        for leg in [Leg::Client, Leg::Server] {
+            if self.sockets.leg(leg).is_encrypted() {
+                self.directions(leg).0.direction.handle_readable();
+            }
+        }
     }
 
     /// The server leg's socket, if it does not have keep-alive yet; returned once.
@@ -250,7 +256,7 @@ impl Session {
             let doubtful = !last && self.to_client.may_hide_failure();
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Request));
             let certainty = (last, doubtful);
-            let legs = [self.sockets.client.as_fd(), self.sockets.server.as_fd()];
+            let legs = self.sockets.legs();
             let up = (self.to_server).advance(legs, certainty, framed, shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
@@ -258,7 +264,8 @@ impl Session {
             let doubtful = !last && self.to_server.may_hide_failure();
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Answer));
             let certainty = (last, doubtful);
-            let legs = [self.sockets.server.as_fd(), self.sockets.client.as_fd()];
+            let [client, server] = self.sockets.legs();
+            let legs = [server, client];
             let down = (self.to_client).advance(legs, certainty, framed, shared, now);
             if let Some(leg) = &mut self.narrow
                 && down.copied + down.spliced > 0
@@ -432,7 +439,9 @@ impl Session {
             return;
         }
         self.record.note_failure(Ending::of_failure(leg, error));
-        let after_end = after_end || *self.end_seen(leg);
+        // The FIN of an encrypted leg is no end.
+        let certain = self.sockets.leg(leg).is_ended();
+        let after_end = certain.unwrap_or(after_end || *self.end_seen(leg));
         let (from, to) = self.directions(leg);
         from.direction.handle_inbound_failed(after_end);
         if seeded_faults::is(Fault::ResetOvertakesData) {

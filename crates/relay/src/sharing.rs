@@ -169,8 +169,8 @@ pub struct ListeningSocket {
 /// Those of `fcntl(2)`.
 pub fn deal(sockets: Vec<OwnedFd>, threads: usize) -> rustix::io::Result<Vec<ListeningSocket>> {
     if sockets.len() == threads {
-        let own = |socket| ListeningSocket {
-            socket: Arc::new(socket),
+        let own = |socket: OwnedFd| ListeningSocket {
+            socket: Arc::new(socket.into()),
             sharing: None,
         };
         return Ok(sockets.into_iter().map(own).collect());
@@ -182,7 +182,7 @@ pub fn deal(sockets: Vec<OwnedFd>, threads: usize) -> rustix::io::Result<Vec<Lis
             let group = group(thread);
             let sharing = first_of(group)..first_of(group + 1);
             Ok(ListeningSocket {
-                socket: Arc::new(rustix::io::fcntl_dupfd_cloexec(&sockets[group], 0)?),
+                socket: Arc::new(rustix::io::fcntl_dupfd_cloexec(&sockets[group], 0)?.into()),
                 sharing: (sharing.len() > 1).then_some(sharing),
             })
         })

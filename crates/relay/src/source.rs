@@ -156,7 +156,7 @@ impl SourceHost<'_> {
         }
         let legs = Legs {
             client,
-            server,
+            server: server.into(),
             client_pacing: InputStart::default(),
             server_pacing: InputStart::default(),
             narrow: None,

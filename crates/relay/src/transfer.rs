@@ -9,7 +9,7 @@
 
 mod handed;
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use midspan_explicit::http::{Side as Message, Wanted};
@@ -19,6 +19,7 @@ use rustix::io::Errno;
 
 use super::direction::{Action, BULK_AT_LEAST, Direction, Method, Reading};
 use super::exchange::Framed;
+use super::leg_socket::LegSocket;
 use super::limits::Limits;
 use super::meter::Meter;
 use super::pipes::{BUFFER_SIZE, Pipe, Pipes};
@@ -157,7 +158,7 @@ impl Transfer {
     /// With `framing`, only this HTTP message is moved, and no data behind it.
     pub fn advance(
         &mut self,
-        [from, to]: [BorrowedFd<'_>; 2],
+        [from, to]: [&LegSocket; 2],
         (last, doubtful): (bool, bool),
         mut framing: Option<(&mut Framed, Message)>,
         shared: &mut Shared,
@@ -211,12 +212,14 @@ impl Transfer {
                     Action::Finish => {
                         // This fails only if the leg has failed before. Its error may be lost in a splice, and later
                         // the reset would look like an end in order.
-                        match last || system::end_writing(to).is_ok() {
-                            true => {
+                        match end_writing(to, last) {
+                            Ok(()) => {
                                 self.direction.handle_finished();
                                 Ok(())
                             }
-                            false => Err((Side::Outbound, error_of(to))),
+                            // The end of an encrypted leg is a record, for which there may be no room.
+                            Err(Errno::AGAIN) => Err((Side::Outbound, Errno::NOBUFS)),
+                            Err(_) => Err((Side::Outbound, error_of(to))),
                         }
                     }
                     _ => return moved,
@@ -262,13 +265,15 @@ impl Transfer {
     fn read(
         &mut self,
         method: Method,
-        (legs, doubtful, most): ([BorrowedFd<'_>; 2], bool, u64),
+        (legs, doubtful, most): ([&LegSocket; 2], bool, u64),
         shared: &mut Shared,
         now: Time,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
         // Data that is written in pieces would occupy a pipe for a long time.
-        if method == Method::Splice && self.throttle.is_none() && most >= BULK_AT_LEAST.into() {
+        let is_plain = !legs.iter().any(|leg| leg.is_encrypted());
+        let may_splice = is_plain && self.throttle.is_none() && most >= BULK_AT_LEAST.into();
+        if method == Method::Splice && may_splice {
             if let Some(pipe) = shared.pipes.take(now) {
                 return self.fill(pipe, legs[0], most, shared, moved);
             }
@@ -280,7 +285,7 @@ impl Transfer {
     /// Reads once into the shared buffer and writes the bytes at once.
     fn copy(
         &mut self,
-        [from, to]: [BorrowedFd<'_>; 2],
+        [from, to]: [&LegSocket; 2],
         doubtful: bool,
         most: u64,
         shared: &mut Shared,
@@ -291,6 +296,9 @@ impl Transfer {
         let Some(count) = self.note_read(Method::Copy, read, most)? else {
             return Ok(());
         };
+        if from.is_decided() {
+            self.direction.handle_readable();
+        }
         moved.read += count as u64;
         self.write_read(to, &shared.buffer[..count], moved)
     }
@@ -299,7 +307,7 @@ impl Transfer {
     /// message.
     fn look(
         &mut self,
-        [from, to]: [BorrowedFd<'_>; 2],
+        [from, to]: [&LegSocket; 2],
         doubtful: bool,
         (framed, message): (&mut Framed, Message),
         shared: &mut Shared,
@@ -310,6 +318,9 @@ impl Transfer {
         let Some(count) = self.note_read(Method::Copy, read, most)? else {
             return Ok(());
         };
+        if from.is_decided() {
+            self.direction.handle_readable();
+        }
         moved.read += count as u64;
         let bytes = &shared.buffer[..count];
         if framed.take_in(message, bytes, &mut shared.written_anew) {
@@ -327,11 +338,11 @@ impl Transfer {
     /// returns whether this is its end.
     fn look_behind(
         &mut self,
-        from: BorrowedFd<'_>,
+        from: &LegSocket,
         doubtful: bool,
         framed: &mut Framed,
     ) -> Result<bool, (Side, Errno)> {
-        let mut read = system::peek(from);
+        let mut read = from.peek();
         if doubtful {
             read = verify_end(read, from);
         }
@@ -352,7 +363,7 @@ impl Transfer {
     /// Writes the bytes that have just been read, and keeps those for which there is no room.
     fn write_read(
         &mut self,
-        to: BorrowedFd<'_>,
+        to: &LegSocket,
         bytes: &[u8],
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
@@ -362,7 +373,7 @@ impl Transfer {
                 throttle.handle_read(small(count));
                 0
             }
-            None => match system::send(to, bytes) {
+            None => match to.send(bytes) {
                 Ok(written) => written,
                 Err(Errno::AGAIN | Errno::INTR) => 0,
                 // The bytes have been read and must not be lost.
@@ -391,7 +402,7 @@ impl Transfer {
     }
 
     /// How many of the held bytes may be written now, or when to check again.
-    fn allowed(&mut self, to: BorrowedFd<'_>, now: Time) -> Result<usize, Time> {
+    fn allowed(&mut self, to: &LegSocket, now: Time) -> Result<usize, Time> {
         let held = self.direction.held();
         let Some(throttle) = &mut self.throttle else {
             return Ok(held as usize);
@@ -406,7 +417,7 @@ impl Transfer {
     fn fill(
         &mut self,
         pipe: Pipe,
-        from: BorrowedFd<'_>,
+        from: &LegSocket,
         most: u64,
         shared: &mut Shared,
         moved: &mut Moved,
@@ -416,7 +427,7 @@ impl Transfer {
             false => shared.pipes.size(),
         };
         let size = at_most(size, most);
-        let read = system::splice(from, pipe.writer(), size);
+        let read = system::splice(from.as_fd(), pipe.writer(), size);
         if read == Ok(0) {
             shared.pipes.give_back(pipe);
             self.direction.handle_splice_exhausted();
@@ -459,7 +470,7 @@ impl Transfer {
     /// Writes held bytes once, at most `most`. When nothing is left, frees the buffer or the pipe.
     fn write_held(
         &mut self,
-        to: BorrowedFd<'_>,
+        to: &LegSocket,
         most: usize,
         shared: &mut Shared,
         moved: &mut Moved,
@@ -470,11 +481,11 @@ impl Transfer {
         let written = match &self.held {
             Held::Buffer { bytes, start } => {
                 let rest = bytes.get(*start as usize..).unwrap_or_default();
-                system::send(to, rest.get(..most).unwrap_or(rest))
+                to.send(rest.get(..most).unwrap_or(rest))
             }
             Held::Pipe(pipe) => {
                 self.has_spliced = true;
-                system::splice(pipe.reader(), to, most)
+                system::splice(pipe.reader(), to.as_fd(), most)
             }
             Held::Nothing => Ok(0),
         };
@@ -520,9 +531,17 @@ impl Transfer {
     }
 }
 
+/// Ends writing. Where both sockets will be closed (`last`), the kernel sends the FIN of a plain leg.
+fn end_writing(to: &LegSocket, last: bool) -> rustix::io::Result<()> {
+    match last && !to.is_encrypted() {
+        true => Ok(()),
+        false => to.end_writing(),
+    }
+}
+
 /// Reads once. `doubtful`: an end that is read may be a reset ([`verify_end`]).
-fn receive(from: BorrowedFd<'_>, buffer: &mut [u8], doubtful: bool) -> rustix::io::Result<usize> {
-    let read = system::receive(from, buffer);
+fn receive(from: &LegSocket, buffer: &mut [u8], doubtful: bool) -> rustix::io::Result<usize> {
+    let read = from.receive(buffer);
     match doubtful {
         true => verify_end(read, from),
         false => read,
@@ -535,7 +554,7 @@ fn receive(from: BorrowedFd<'_>, buffer: &mut [u8], doubtful: bool) -> rustix::i
 /// swallows the error (`splice_to_socket` of Linux). From then on, reading this socket returns 0, as after a
 /// FIN. But after a reset the socket has no peer, and after a FIN it has one. A leg into which nothing was
 /// spliced needs no check, because every other call returns its error.
-fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::io::Result<usize> {
+fn verify_end(read: rustix::io::Result<usize>, from: &LegSocket) -> rustix::io::Result<usize> {
     if read != Ok(0) || system::peer_address(from).is_ok_and(|peer| peer.is_some()) {
         return read;
     }
@@ -543,7 +562,7 @@ fn verify_end(read: rustix::io::Result<usize>, from: BorrowedFd<'_>) -> rustix::
 }
 
 /// The error of a socket that has been reset; the error is EPIPE if the FIN arrived before the reset.
-fn error_of(socket: BorrowedFd<'_>) -> Errno {
+fn error_of(socket: &LegSocket) -> Errno {
     match system::socket_error(socket) {
         Ok(Err(error)) => error,
         _ => Errno::CONNRESET,

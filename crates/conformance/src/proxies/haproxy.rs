@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 
 use midspan_lab::programs::Program;
-use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::program::Launch;
 use rustix::process::Signal;
 
@@ -11,6 +10,7 @@ use super::{
     Conditions, Proxy, Running, Signals, first_line, folder, forwards, on_gateway, start_listening,
 };
 use crate::Error;
+use crate::network::Network;
 
 /// HAProxy with a master process and a worker process.
 pub struct Haproxy;
@@ -33,11 +33,8 @@ impl Proxy for Haproxy {
         true
     }
 
-    fn start(
-        &self,
-        gateway: &NetworkNamespace,
-        conditions: Conditions,
-    ) -> Result<Option<Running>, Error> {
+    fn start(&self, network: &Network, conditions: Conditions) -> Result<Option<Running>, Error> {
+        let gateway = &network.gateway;
         let folder = folder()?;
         let file = folder.path().join("haproxy.cfg");
         std::fs::write(&file, configuration(conditions)).map_err(Error::file(&file))?;
@@ -49,7 +46,7 @@ impl Proxy for Haproxy {
         let launch = on_gateway(launch, gateway, Conditions::default());
         let program = start_listening("haproxy", gateway, launch)?;
         Ok(Some(Running {
-            program,
+            programs: vec![program],
             signals: Signals {
                 reload: Signal::USR2,
                 drain: Signal::USR1,

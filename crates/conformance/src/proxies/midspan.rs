@@ -17,6 +17,13 @@ use super::{
 use crate::Error;
 use crate::network::{CLIENT_SIDE, Family, Network, Target};
 
+/// The signals of `midspan run`.
+pub(super) const SIGNALS: Signals = Signals {
+    reload: Signal::HUP,
+    drain: Signal::TERM,
+    stop: Signal::TERM,
+};
+
 /// How connections reach Midspan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
@@ -103,7 +110,7 @@ fn forward(more: &str) -> String {
     text
 }
 
-fn transparent(handshake: &str, more: &str) -> String {
+pub(super) fn transparent(handshake: &str, more: &str) -> String {
     format!(
         "[[listener]]\nname = \"gateway\"\nmode = \"transparent\"\n\
          interfaces = [\"{CLIENT_SIDE}\"]\nhandshake = \"{handshake}\"\n{more}"
@@ -138,25 +145,32 @@ impl Midspan {
     }
 
     fn configuration(&self, conditions: Conditions) -> String {
-        // With few pipes, the pool has one pipe for each thread. Otherwise it is large enough for
-        // the cases, and leaves pipes for other runs on the machine.
-        let pipes = if conditions.few_pipes {
-            "128 KiB"
-        } else {
-            "4 MiB"
-        };
-        // All sessions of a case are those of one client. By default, it gets a quarter of the
-        // sessions for which the process has descriptors, which may be less than a case has.
-        let head = format!(
-            "[limits]\nsessions_per_client = 20000\n[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"{pipes}\"\n\
+        head(conditions) + &self.mode.listeners(leg(conditions))
+    }
+}
+
+/// The tables of the configuration file before the listeners.
+pub(super) fn head(conditions: Conditions) -> String {
+    // With few pipes, the pool has one pipe for each thread. Otherwise it is large enough for
+    // the cases, and leaves pipes for other runs on the machine.
+    let pipes = if conditions.few_pipes {
+        "128 KiB"
+    } else {
+        "4 MiB"
+    };
+    // All sessions of a case are those of one client. By default, it gets a quarter of the
+    // sessions for which the process has descriptors, which may be less than a case has.
+    format!(
+        "[limits]\nsessions_per_client = 20000\n[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"{pipes}\"\n\
              drain_timeout = \"60 s\"\n"
-        );
-        let leg = if conditions.keepalive {
-            "client_leg = { keepalive = \"1 s\" }\nserver_leg = { keepalive = \"1 s\" }\n"
-        } else {
-            ""
-        };
-        head + &self.mode.listeners(leg)
+    )
+}
+
+/// Lines for each listener.
+pub(super) const fn leg(conditions: Conditions) -> &'static str {
+    match conditions.keepalive {
+        true => "client_leg = { keepalive = \"1 s\" }\nserver_leg = { keepalive = \"1 s\" }\n",
+        false => "",
     }
 }
 
@@ -206,16 +220,12 @@ impl Proxy for Midspan {
         }
     }
 
-    fn start(
-        &self,
-        gateway: &NetworkNamespace,
-        conditions: Conditions,
-    ) -> Result<Option<Running>, Error> {
+    fn start(&self, network: &Network, conditions: Conditions) -> Result<Option<Running>, Error> {
         let configuration = self.configuration(conditions);
         start(
             &self.program,
             &self.name(),
-            gateway,
+            &network.gateway,
             conditions,
             &configuration,
         )
@@ -242,12 +252,8 @@ pub fn start(
         Err(error) => return Err(error.into()),
     };
     Ok(Running {
-        program,
-        signals: Signals {
-            reload: Signal::HUP,
-            drain: Signal::TERM,
-            stop: Signal::TERM,
-        },
+        programs: vec![program],
+        signals: SIGNALS,
         _folder: None,
     })
 }

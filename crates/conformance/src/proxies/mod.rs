@@ -6,6 +6,7 @@ mod haproxy;
 pub mod midspan;
 mod negotiation;
 mod nginx;
+mod overlay;
 mod without;
 
 use std::io;
@@ -74,6 +75,11 @@ pub trait Proxy: Send + Sync {
         false
     }
 
+    /// Whether further nodes of an overlay are behind the gateway ([`NODES`](crate::network::NODES)).
+    fn is_overlay(&self) -> bool {
+        false
+    }
+
     /// Whether the proxy's clients get an HTTP status if there is no connection.
     fn reports_http_status(&self) -> bool {
         false
@@ -101,11 +107,7 @@ pub trait Proxy: Send + Sync {
     ///
     /// # Errors
     /// The proxy does not start.
-    fn start(
-        &self,
-        gateway: &NetworkNamespace,
-        conditions: Conditions,
-    ) -> Result<Option<Running>, Error>;
+    fn start(&self, network: &Network, conditions: Conditions) -> Result<Option<Running>, Error>;
 }
 
 /// The signals that control a program.
@@ -122,7 +124,8 @@ struct Signals {
 /// A running proxy; it is stopped when this value is dropped.
 #[derive(Debug)]
 pub struct Running {
-    program: Program,
+    /// The program on the gateway first.
+    programs: Vec<Program>,
     signals: Signals,
     // Keeps the proxy's files while it runs, if the program has no folder of its own.
     _folder: Option<tempfile::TempDir>,
@@ -146,12 +149,14 @@ impl Running {
 
     /// Sends a signal, unless the process has ended.
     fn signal(&self, signal: Signal) {
-        let _ = self.program.signal(signal);
+        for program in &self.programs {
+            let _ = program.signal(signal);
+        }
     }
 
     /// Kills all processes of the proxy.
     pub fn kill(&mut self) {
-        self.program.kill_group();
+        self.programs.iter_mut().for_each(Program::kill_group);
     }
 
     /// Whether the proxy ends by itself within this time.
@@ -159,15 +164,24 @@ impl Running {
         self.wait_for(limit).is_some()
     }
 
-    /// Waits until the proxy ends, at most for this time; `None` if it still runs then.
+    /// Waits until the proxy ends, at most for this time; `None` if it still runs then. The status is that of the first
+    /// program that has failed.
     pub fn wait_for(&mut self, limit: Duration) -> Option<ExitStatus> {
-        self.program.wait_for(limit)
+        let end = Instant::now() + limit;
+        let mut status = None;
+        for program in &mut self.programs {
+            let ended = program.wait_for(end.saturating_duration_since(Instant::now()))?;
+            status = status
+                .filter(|status: &ExitStatus| !status.success())
+                .or(Some(ended));
+        }
+        status
     }
 
     /// The proxy's log so far.
     #[must_use]
     pub fn log(&self) -> String {
-        self.program.log()
+        self.programs.iter().map(Program::log).collect()
     }
 }
 
@@ -178,6 +192,9 @@ pub fn known(program: &Path) -> Vec<Box<dyn Proxy>> {
     let mut proxies: Vec<Box<dyn Proxy>> = vec![Box::new(without::WithoutProxy)];
     for mode in midspan::Mode::ALL {
         proxies.push(Box::new(midspan::Midspan::new(program, mode)));
+    }
+    for kind in overlay::Kind::ALL {
+        proxies.push(Box::new(overlay::OverlayProxies::new(program, kind)));
     }
     proxies.push(Box::new(haproxy::Haproxy));
     proxies.push(Box::new(nginx::Nginx));

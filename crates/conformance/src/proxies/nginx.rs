@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use midspan_lab::programs::Program;
-use midspan_linux::namespace::NetworkNamespace;
 use midspan_testbed::program::Launch;
 use rustix::process::Signal;
 
@@ -12,6 +11,7 @@ use super::{
     Conditions, Proxy, Running, Signals, first_line, folder, forwards, on_gateway, start_listening,
 };
 use crate::Error;
+use crate::network::Network;
 
 /// The place where Debian's package `libnginx-mod-stream` installs the module.
 const MODULE: &str = "/usr/lib/nginx/modules/ngx_stream_module.so";
@@ -42,11 +42,8 @@ impl Proxy for Nginx {
         true
     }
 
-    fn start(
-        &self,
-        gateway: &NetworkNamespace,
-        conditions: Conditions,
-    ) -> Result<Option<Running>, Error> {
+    fn start(&self, network: &Network, conditions: Conditions) -> Result<Option<Running>, Error> {
+        let gateway = &network.gateway;
         let folder = folder()?;
         let file = folder.path().join("nginx.conf");
         std::fs::write(&file, configuration(conditions, folder.path()))
@@ -60,7 +57,7 @@ impl Proxy for Nginx {
         let launch = on_gateway(launch, gateway, Conditions::default());
         let program = start_listening("nginx", gateway, launch)?;
         Ok(Some(Running {
-            program,
+            programs: vec![program],
             signals: Signals {
                 reload: Signal::HUP,
                 drain: Signal::QUIT,

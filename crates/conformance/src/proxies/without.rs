@@ -1,6 +1,5 @@
 //! No proxy: the gateway forwards packets. The other runs are compared with this one.
 
-use midspan_linux::namespace::NetworkNamespace;
 use socket2::Socket;
 
 use super::{Conditions, Proxy, Running, Unconnected};
@@ -27,7 +26,7 @@ impl Proxy for WithoutProxy {
         Ok(socket.connect(&Network::server_address(family, target).into())?)
     }
 
-    fn start(&self, _: &NetworkNamespace, _: Conditions) -> Result<Option<Running>, Error> {
+    fn start(&self, _: &Network, _: Conditions) -> Result<Option<Running>, Error> {
         Ok(None)
     }
 }

@@ -138,6 +138,8 @@ impl Hop {
         self.fail(match refusal {
             HopRefusal::Loop => HopError::ProxyLoopDetected,
             HopRefusal::Stranger
+            | HopRefusal::WrongKey
+            | HopRefusal::NotEncrypted
             | HopRefusal::Forged
             | HopRefusal::TooLong
             | HopRefusal::NoTransit

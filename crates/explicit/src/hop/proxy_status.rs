@@ -65,6 +65,12 @@ errors! {
     HttpResponseTimeout = "http_response_timeout", "504 Gateway Timeout";
     /// The next node has sent something else than an answer.
     HttpProtocolError = "http_protocol_error", "502 Bad Gateway";
+    /// The next node has not the key that it should have.
+    TlsCertificateError = "tls_certificate_error", "502 Bad Gateway";
+    /// The next node has refused the handshake of TLS.
+    TlsAlertReceived = "tls_alert_received", "502 Bad Gateway";
+    /// The next node does not use TLS as a node does.
+    TlsProtocolError = "tls_protocol_error", "502 Bad Gateway";
     /// The node has no room for another session.
     ConnectionLimitReached = "connection_limit_reached", "503 Service Unavailable";
     /// The request is malformed.
@@ -153,6 +159,9 @@ impl HopFailure {
             Error::ConnectionTimeout => Failure::TimedOut,
             Error::ConnectionTerminated
             | Error::HttpProtocolError
+            | Error::TlsCertificateError
+            | Error::TlsAlertReceived
+            | Error::TlsProtocolError
             | Error::HttpRequestError
             | Error::ProxyLoopDetected
             | Error::ProxyInternalError => Failure::RouteBroken,
@@ -212,7 +221,7 @@ mod tests {
             ),
             ("sin", (sin.clone(), HopError::DestinationUnavailable)),
             (
-                "sin; error=tls_alert_received",
+                "sin; error=http_upgrade_failed",
                 (sin, HopError::ProxyInternalError),
             ),
             (

@@ -155,6 +155,7 @@ fn answers_of_other_proxies_are_understood() {
         from: None,
         address: "192.0.2.9:3128".parse().unwrap(),
         kind,
+        keys: None,
         rest: Vec::new(),
     };
     let exit = name("squid");

@@ -1,5 +1,7 @@
 //! `midspan overlay`: the nodes of an overlay, the routes to a destination, and the registry of nodes.
 
+mod key;
+
 use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::find_socket;
 use midspan_proxy::overlay::{CandidateRow, LegRow, OverlayReport, RoutesReport};
@@ -27,6 +29,7 @@ pub fn overlay(options: &OverlayOptions) -> Outcome {
             print(&options.control, &report, routes_text)
         }
         OverlayCommand::Follow(arguments) => follow(arguments),
+        OverlayCommand::Key(options) => key::key(options),
     }
 }
 

@@ -79,6 +79,22 @@ fn listeners_with_the_proxy_protocol() {
 }
 
 #[test]
+fn three_hops() {
+    check(&quick("--ipv6", "midspan-hops", EXPLICIT), 35);
+}
+
+#[test]
+fn three_hops_with_tls() {
+    check(&quick("--ipv4", "midspan-hops-tls", EXPLICIT), 35);
+}
+
+#[test]
+fn three_hops_from_the_address_of_the_client() {
+    let openings = "refused*;*unreachable;administratively*;no answer*;half-close*;reset*";
+    check(&quick("--ipv4", "midspan-hops-client-source", openings), 20);
+}
+
+#[test]
 fn an_ordinary_user_can_run_it() {
     let _alone = alone();
     let folder = tempfile::tempdir().unwrap();

@@ -4,13 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 
 use thiserror::Error;
 
-use super::{MOST_HOPS, Node, NodeKind, NodeName, Overlay, Route};
+use super::{LegKeys, MOST_HOPS, Node, NodeKey, NodeKind, NodeName, Overlay, Route};
 
 /// The parts of a hop's request on which its treatment depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceivedHop<'a> {
     /// The address from which the connection comes.
     pub sender: IpAddr,
+    /// The key that the sender has proved to have; `None` if the connection is not encrypted.
+    pub key: Option<NodeKey>,
     /// The nodes that the session has passed, the ingress first (`Via`); empty if the sender is a
     /// client that is a member itself.
     pub via: &'a [NodeName],
@@ -40,6 +42,8 @@ pub struct NextHop {
     pub from: Option<IpAddr>,
     /// Its kind.
     pub kind: NodeKind,
+    /// The keys of the leg; `None` if it is not encrypted.
+    pub keys: Option<Box<LegKeys>>,
     /// The nodes after it, the exit last.
     pub rest: Vec<NodeName>,
 }
@@ -50,6 +54,12 @@ pub enum HopRefusal {
     /// The connection comes from no member.
     #[error("it comes from no member")]
     Stranger,
+    /// It comes from the address of a member, and has another key, or none.
+    #[error("it has not the key of the member at its address")]
+    WrongKey,
+    /// It comes from a member with a key, and is not encrypted, or not as between nodes.
+    #[error("it does not use TLS as a node does")]
+    NotEncrypted,
     /// Its `Via` does not end with the member from whose address it comes.
     #[error("its Via ends with another node than the one that sent it")]
     Forged,
@@ -88,11 +98,18 @@ impl Overlay {
     /// The reason for which it refuses the hop. Nothing of the request is trusted unless the sender is
     /// a member.
     pub fn receive(&self, hop: &ReceivedHop<'_>) -> Result<HopStep, HopRefusal> {
-        if !self.has_sender(hop.sender) {
-            return Err(HopRefusal::Stranger);
+        let is_member = self.has_sender(hop.sender);
+        if self.senders(hop.sender, hop.key).next().is_none() {
+            return Err(match (is_member, hop.key) {
+                (false, _) => HopRefusal::Stranger,
+                (true, None) => HopRefusal::NotEncrypted,
+                (true, Some(_)) => HopRefusal::WrongKey,
+            });
         }
         if let Some(last) = hop.via.last()
-            && !self.senders(hop.sender).any(|node| node.name == *last)
+            && !self
+                .senders(hop.sender, hop.key)
+                .any(|node| node.name == *last)
         {
             return Err(HopRefusal::Forged);
         }
@@ -133,6 +150,7 @@ impl Overlay {
             address,
             from: self.source_of(first),
             kind: node.kind,
+            keys: self.keys_to(&node.name).map(Box::new),
             rest: rest.to_vec(),
         })
     }
@@ -141,7 +159,7 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::ChoiceSettings;
+    use crate::overlay::{ChoiceSettings, NodeSecret};
     use ipnet::IpNet;
 
     fn name(text: &str) -> NodeName {
@@ -158,6 +176,7 @@ mod tests {
             transit,
             serves: serves.iter().map(network).collect(),
             ports: Vec::new(),
+            key: None,
         }
     }
 
@@ -179,6 +198,7 @@ mod tests {
             choice: ChoiceSettings::default(),
             warm: false,
             uplinks: Vec::new(),
+            secret: None,
         }
     }
 
@@ -191,6 +211,7 @@ mod tests {
         let names = |texts: &[&str]| texts.iter().map(|text| name(text)).collect::<Vec<_>>();
         overlay(own).receive(&ReceivedHop {
             sender: sender.parse().unwrap(),
+            key: None,
             via: &names(via),
             route: &names(route),
         })
@@ -281,6 +302,61 @@ mod tests {
             let found = receive(own, sender, via, route);
             assert_eq!(found, Err(expected), "{own} {sender} {via:?} {route:?}");
         }
+    }
+
+    /// All nodes have keys, except the laptop.
+    fn with_keys() -> Overlay {
+        let mut overlay = overlay("fra");
+        for (node, byte) in overlay.nodes.iter_mut().zip(1..) {
+            let is_encrypted = !["squid", "laptop"].contains(&node.name.as_str());
+            node.key = is_encrypted.then(|| NodeKey::new([byte; 32]));
+        }
+        overlay.secret = Some(NodeSecret::new([99; 32]));
+        overlay
+    }
+
+    #[test]
+    fn a_node_is_recognized_by_its_key() {
+        let overlay = with_keys();
+        let receive = |sender: &str, key: Option<u8>, via: &str| {
+            overlay.receive(&ReceivedHop {
+                sender: sender.parse().unwrap(),
+                key: key.map(|byte| NodeKey::new([byte; 32])),
+                via: &[name(via)],
+                route: &[name("sin")],
+            })
+        };
+        let Ok(HopStep::Pass(next)) = receive("10.0.0.1", Some(1), "ams") else {
+            panic!("the hop is refused");
+        };
+        assert_eq!(next.keys.map(|keys| keys.peer), Some(NodeKey::new([3; 32])));
+        use HopRefusal as Refusal;
+        for (sender, key, via, expected) in [
+            // Two nodes behind one address: the key is that of the other one.
+            ("10.0.0.1", Some(6), "ams", Refusal::Forged),
+            ("10.0.0.1", Some(3), "ams", Refusal::WrongKey),
+            ("10.0.0.1", Some(9), "ams", Refusal::WrongKey),
+            ("10.0.0.1", None, "ams", Refusal::NotEncrypted),
+            ("10.0.0.9", Some(1), "ams", Refusal::Stranger),
+            // The laptop has no key.
+            ("10.0.9.7", Some(1), "laptop", Refusal::WrongKey),
+        ] {
+            let found = receive(sender, key, via);
+            assert_eq!(found, Err(expected), "{sender} {key:?} {via}");
+        }
+        assert!(receive("10.0.0.1", Some(6), "twin").is_ok());
+        assert!(receive("10.0.9.7", None, "laptop").is_ok());
+        let keys = overlay.keys_from("10.0.0.1".parse().unwrap());
+        assert_eq!(keys, [1, 6].map(|byte| NodeKey::new([byte; 32])));
+        assert!(overlay.keys_from("10.0.9.7".parse().unwrap()).is_empty());
+    }
+
+    #[test]
+    fn a_node_without_a_key_has_plain_legs_only() {
+        let mut overlay = with_keys();
+        overlay.nodes[1].key = None;
+        assert!(overlay.keys_to(&name("sin")).is_none());
+        assert!(overlay.keys_from("10.0.0.1".parse().unwrap()).is_empty());
     }
 
     #[test]

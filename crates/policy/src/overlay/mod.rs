@@ -42,6 +42,7 @@ mod liveness;
 mod load;
 mod loss;
 mod node;
+mod node_key;
 mod node_name;
 mod prediction;
 mod present_route;
@@ -68,6 +69,7 @@ pub use known::{CallFailure, IDLE_INTERVAL, KnownOverlay, USED_INTERVAL};
 pub use liveness::Health;
 pub use load::Overload;
 pub use node::{Node, NodeKind};
+pub use node_key::{InvalidNodeKey, LegKeys, NodeKey, NodeSecret};
 pub use node_name::{InvalidNodeName, LONGEST_NODE_NAME, NodeName};
 pub use prediction::{RouteLeg, completion_time};
 pub use present_route::PresentRoute;
@@ -102,6 +104,9 @@ pub struct Overlay {
     pub warm: bool,
     /// The uplinks of this node; empty if there is no choice among them.
     pub uplinks: Vec<Uplink>,
+    /// The private key of this node; `None` if all its legs are plain.
+    #[serde(default)]
+    pub secret: Option<NodeSecret>,
 }
 
 impl Overlay {
@@ -136,19 +141,34 @@ impl Overlay {
     /// Whether hops may come from this address.
     #[must_use]
     pub fn has_sender(&self, address: IpAddr) -> bool {
-        self.senders(address).next().is_some()
+        self.others().any(|node| node.sends_from(address))
     }
 
-    /// The node from which hops with this source address come, if there is only one.
+    /// The node from which hops with this source address and this key come, if there is only one.
     #[must_use]
-    pub fn only_sender(&self, address: IpAddr) -> Option<&Node> {
-        let mut senders = self.senders(address);
+    pub fn only_sender(&self, address: IpAddr, key: Option<NodeKey>) -> Option<&Node> {
+        let mut senders = self.senders(address, key);
         senders.next().filter(|_| senders.next().is_none())
     }
 
-    /// The nodes from which a hop with this source address may come; several behind one NAT.
-    fn senders(&self, address: IpAddr) -> impl Iterator<Item = &Node> {
-        let others = self.nodes.iter().filter(|node| node.name != self.own);
-        others.filter(move |node| node.sends_from(address))
+    /// The keys of the nodes from which hops with this source address may come; empty if they are not encrypted.
+    #[must_use]
+    pub fn keys_from(&self, address: IpAddr) -> Vec<NodeKey> {
+        let at = self.others().filter(|node| node.sends_from(address));
+        at.filter_map(|node| Some(self.keys_to(&node.name)?.peer))
+            .collect()
+    }
+
+    /// The nodes from which a hop with this source address and this key may come; several behind one NAT, if they have
+    /// no keys.
+    fn senders(&self, address: IpAddr, key: Option<NodeKey>) -> impl Iterator<Item = &Node> {
+        self.others().filter(move |node| {
+            let expected = self.keys_to(&node.name).map(|keys| keys.peer);
+            node.sends_from(address) && expected == key
+        })
+    }
+
+    fn others(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().filter(|node| node.name != self.own)
     }
 }

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use super::NodeName;
+use super::{NodeKey, NodeName};
 use crate::network::Network;
 
 /// A node, as the list of members describes it.
@@ -25,6 +25,10 @@ pub struct Node {
     pub serves: Vec<Network>,
     /// First and last port of these servers; empty for all.
     pub ports: Vec<(u16, u16)>,
+    /// Its key. A leg between two nodes with keys is encrypted; any other leg is plain, and a node without a key is
+    /// recognized by its address.
+    #[serde(default)]
+    pub key: Option<NodeKey>,
 }
 
 /// What kind of program a node is.

@@ -72,6 +72,7 @@ mod tests {
             transit: false,
             serves: vec!["0.0.0.0/0".parse::<ipnet::IpNet>().unwrap().into()],
             ports: Vec::new(),
+            key: None,
         };
         let uplink = |text: &str, third: u8| Uplink {
             name: name(text),
@@ -94,6 +95,7 @@ mod tests {
             },
             warm: false,
             uplinks: vec![uplink("vsat", 1), uplink("lte", 2)],
+            secret: None,
         }
     }
 

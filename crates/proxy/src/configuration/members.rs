@@ -8,6 +8,7 @@ use midspan_policy::overlay::{Node, NodeKind, NodeName};
 use serde::Deserialize;
 
 use super::explicit::Networks;
+use super::overlay_keys;
 use super::transparent::Ports;
 use super::values::Address;
 
@@ -28,7 +29,10 @@ struct MembersFile {
 #[serde(deny_unknown_fields)]
 pub(super) struct NodeTable {
     name: Spanned<String>,
+    #[serde(default)]
     security: Security,
+    #[serde(default)]
+    key: Option<Spanned<String>>,
     #[serde(default)]
     address: Option<Spanned<Address>>,
     #[serde(default)]
@@ -46,9 +50,12 @@ pub(super) struct NodeTable {
 }
 
 /// How the connections to a node are protected.
-#[derive(Debug, Clone, Copy, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Security {
+    /// By TLS: each of two nodes has the key that the file of members has.
+    #[default]
+    Tls,
     /// By the network under them: the node is recognized by its address, and nothing is encrypted.
     Network,
 }
@@ -97,12 +104,17 @@ pub(super) fn read(source: &Source) -> Result<Vec<Node>, Located> {
 
 impl NodeTable {
     fn checked(self, source: &Source) -> Result<Node, Located> {
-        // The only one so far; it has to be written, because it protects nothing itself.
-        let Security::Network = self.security;
         let node = name(source, &self.name)?;
+        let is_plain = self.security == Security::Network;
+        let key = overlay_keys::of_node(source, (&node, &self.name), self.key.as_ref(), is_plain)?;
+        if let (NodeKind::Connect, Some(_)) = (self.kind, key) {
+            let message = "a node of kind \"connect\" has no key: write security = \"network\"";
+            return Err(Located::new(source, self.name.span(), message));
+        }
         let address = self.address.as_ref().map(|it| (it.get_ref().0, it.span()));
         if let Some((address, place)) = &address {
-            check_address(source, *address, place.clone(), self.allow_public)?;
+            let may_be_public = self.allow_public || key.is_some();
+            check_address(source, *address, place.clone(), may_be_public)?;
         }
         let list = |key: &str, list: Option<Spanned<Networks>>| match list {
             Some(list) if list.get_ref().0.len() > LIST_LIMIT => {
@@ -144,6 +156,7 @@ impl NodeTable {
             kind: self.kind,
             transit: self.transit.is_some_and(Spanned::into_inner),
             serves,
+            key,
             ports: (ports.into_iter().take(LIST_LIMIT))
                 .map(|ports| (*ports.0.start(), *ports.0.end()))
                 .collect(),
@@ -167,8 +180,9 @@ fn check_address(
             "{ip} is a public address: with security = \"network\", everybody on the path could read \
              and change the sessions, and send hops in this node's name"
         );
-        return Err(Located::new(source, place, message)
-            .with_help("use the address of a private link or a VPN; or set allow_public = true"));
+        return Err(Located::new(source, place, message).with_help(
+            "give the node a key; use the address of a private link or a VPN; or set allow_public = true",
+        ));
     }
     Ok(())
 }

@@ -13,6 +13,7 @@ mod fixed;
 mod limits;
 pub(crate) mod members;
 mod overlay;
+mod overlay_keys;
 pub(crate) mod passwords;
 mod profile;
 mod servers;

@@ -13,6 +13,7 @@ use midspan_units::{ByteSize, Probability};
 use serde::Deserialize;
 
 use super::members::{self, LIST_LIMIT, name};
+use super::overlay_keys;
 use super::transparent::prefix;
 
 /// `[overlay]`
@@ -21,6 +22,8 @@ use super::transparent::prefix;
 pub(super) struct OverlayTable {
     name: Spanned<String>,
     members: Spanned<String>,
+    #[serde(default)]
+    private_key: Option<Spanned<String>>,
     #[serde(default)]
     choose: bool,
     #[serde(default)]
@@ -94,6 +97,7 @@ impl OverlayTable {
             },
             warm: self.warm_connections.unwrap_or(true),
             uplinks: uplinks(source, &self.uplinks)?,
+            secret: None,
         };
         if overlay.own_node().is_none() {
             let message = format!("{} has no node \"{}\"", members.name(), overlay.own);
@@ -101,6 +105,9 @@ impl OverlayTable {
             return Err(Located::new(source, self.name.span(), message)
                 .with_nearest(self.name.get_ref(), names));
         }
+        let secret = overlay_keys::secret(source, self.private_key.as_ref(), &self.name, &overlay)?;
+        let overlay = Overlay { secret, ..overlay };
+        overlay_keys::check_senders(source, place.clone(), &overlay)?;
         if let Some(route) = self.route.get(MOST_ROUTES) {
             let message = format!("more than {MOST_ROUTES} routes");
             return Err(Located::new(source, route.destinations.span(), message));

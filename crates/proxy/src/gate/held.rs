@@ -7,7 +7,7 @@ use std::time::Instant;
 use midspan_policy::overlay::Route;
 use midspan_policy::{FirstFlight, Request};
 use midspan_relay::negotiation::RouteCall;
-use midspan_relay::{Arrival, SetAside, SourceSockets};
+use midspan_relay::{Arrival, LegSocket, SetAside, SourceSockets};
 
 /// A packet from the queue.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 pub(super) enum Call {
     /// This socket is connecting to the server.
-    Server(OwnedFd),
+    Server(LegSocket),
     /// A route of the overlay is called.
     Route(Box<HeldRoute>),
 }

@@ -1,17 +1,15 @@
 //! The exchanges with one node: a connection that stays open, with one request at a time.
 
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use midspan_explicit::hop::{InvalidRow, RowReader, row_request};
-use midspan_policy::overlay::{NodeName, Row};
+use midspan_policy::overlay::{LegKeys, NodeName, Row};
+use midspan_relay::LegSocket;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, connect, recv, send,
-    socket_with, sockopt,
-};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 
 /// A node that does not answer within this time is called again.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +27,8 @@ pub struct Exchange {
     pub address: SocketAddr,
     /// The address of this machine from which the leg begins; `None` if the kernel chooses.
     pub from: Option<IpAddr>,
+    /// The keys of the leg; `None` if it is not encrypted.
+    pub keys: Option<LegKeys>,
     connection: Option<Connection>,
     /// When the next request is due.
     due: Instant,
@@ -38,7 +38,7 @@ pub struct Exchange {
 
 #[derive(Debug)]
 struct Connection {
-    socket: OwnedFd,
+    socket: LegSocket,
     state: State,
     /// When the state began.
     since: Instant,
@@ -48,6 +48,8 @@ struct Connection {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Connecting,
+    /// TLS is in its handshake.
+    Securing,
     Idle,
     Asked,
 }
@@ -72,15 +74,16 @@ impl Exchange {
             node,
             address,
             from: None,
+            keys: None,
             connection: None,
             due: now,
             failures: 0,
         }
     }
 
-    /// The same from this address of this machine.
-    pub const fn begun_at(mut self, from: Option<IpAddr>) -> Self {
-        self.from = from;
+    /// The same from this address of this machine, with these keys of the leg.
+    pub const fn begun_at(mut self, from: Option<IpAddr>, keys: Option<LegKeys>) -> Self {
+        (self.from, self.keys) = (from, keys);
         self
     }
 
@@ -88,7 +91,7 @@ impl Exchange {
     pub fn over(
         node: NodeName,
         address: SocketAddr,
-        (socket, is_connected): (OwnedFd, bool),
+        (socket, is_connected): (LegSocket, bool),
         now: Instant,
     ) -> Self {
         let state = match is_connected {
@@ -107,7 +110,7 @@ impl Exchange {
     }
 
     /// The socket, after an exchange.
-    pub fn into_socket(self) -> Option<OwnedFd> {
+    pub fn into_socket(self) -> Option<LegSocket> {
         let open = self.connection?;
         (open.state == State::Idle).then_some(open.socket)
     }
@@ -133,7 +136,7 @@ impl Exchange {
         let open = self.connection.as_ref()?;
         let flags = match open.state {
             State::Connecting => PollFlags::OUT,
-            State::Idle | State::Asked => PollFlags::IN,
+            State::Securing | State::Idle | State::Asked => PollFlags::IN,
         };
         Some((open.socket.as_fd(), flags))
     }
@@ -154,7 +157,7 @@ impl Exchange {
         self.due = now + interval;
         match self.connection.is_some() {
             true => self.ask(now),
-            false => match begin(self.address, self.from) {
+            false => match begin(self.address, self.from, self.keys.as_ref()) {
                 Ok(socket) => {
                     self.connection = Some(Connection {
                         socket,
@@ -176,13 +179,16 @@ impl Exchange {
         };
         if open.state == State::Connecting {
             return match sockopt::socket_error(&open.socket) {
-                Ok(Ok(())) => self.ask(now),
+                Ok(Ok(())) => self.secure(now),
                 Ok(Err(error)) | Err(error) => self.fail_to_connect(now, error),
             };
         }
+        if open.state == State::Securing {
+            return self.secure(now);
+        }
         let mut buffer = [0_u8; 4096];
-        let count = match recv(&open.socket, &mut buffer[..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) => {
+        let count = match open.socket.receive(&mut buffer) {
+            Ok(0) => {
                 // The node may close an idle connection; the next request opens another one.
                 let was_asked = open.state == State::Asked;
                 self.connection = None;
@@ -191,14 +197,17 @@ impl Exchange {
                     false => Happened::Nothing,
                 };
             }
-            Ok((count, _)) => count,
+            Ok(count) => count,
             Err(Errno::AGAIN | Errno::INTR) => return Happened::Nothing,
-            Err(error) => return self.fail(now, error.to_string()),
+            Err(error) => {
+                let why = why(&open.socket, error);
+                return self.fail(now, why);
+            }
         };
         let bytes = buffer.get(..count).unwrap_or_default();
         let taken = match open.state {
             State::Asked => open.reader.take(bytes),
-            State::Connecting | State::Idle => Err(InvalidRow::NoAnswer),
+            State::Connecting | State::Securing | State::Idle => Err(InvalidRow::NoAnswer),
         };
         match taken {
             Ok(None) => Happened::Nothing,
@@ -212,19 +221,44 @@ impl Exchange {
         }
     }
 
+    /// The first request follows the handshake of TLS, if there is one, so that it measures a round trip.
+    fn secure(&mut self, now: Instant) -> Happened {
+        let Some(open) = &mut self.connection else {
+            return Happened::Nothing;
+        };
+        if !open.socket.is_ready() {
+            open.state = State::Securing;
+            match open.socket.peek() {
+                Err(Errno::AGAIN | Errno::INTR) if !open.socket.is_ready() => {
+                    return Happened::Nothing;
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(error) => {
+                    let why = why(&open.socket, error);
+                    return self.fail(now, why);
+                }
+                Ok(_) => return self.fail(now, "it speaks out of turn".to_owned()),
+            }
+        }
+        self.ask(now)
+    }
+
     fn ask(&mut self, now: Instant) -> Happened {
         let request = row_request(&self.node.node());
         let Some(open) = &mut self.connection else {
             return Happened::Nothing;
         };
         // An idle connection has room for a request.
-        match send(&open.socket, &request, SendFlags::NOSIGNAL) {
+        match open.socket.send(&request) {
             Ok(count) if count == request.len() => {
                 (open.state, open.since) = (State::Asked, now);
                 Happened::Nothing
             }
             Ok(_) => self.fail(now, "the request was sent in part".to_owned()),
-            Err(error) => self.fail(now, error.to_string()),
+            Err(error) => {
+                let why = why(&open.socket, error);
+                self.fail(now, why)
+            }
         }
     }
 
@@ -245,8 +279,20 @@ impl Exchange {
     }
 }
 
-/// Begins to connect to a node, from this address of this machine.
-fn begin(address: SocketAddr, from: Option<IpAddr>) -> rustix::io::Result<OwnedFd> {
+/// Why a connection is of no use.
+fn why(socket: &LegSocket, error: Errno) -> String {
+    match socket.failure() {
+        Some(failure) => failure.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// Begins to connect to a node, from this address of this machine, with these keys of the leg.
+fn begin(
+    address: SocketAddr,
+    from: Option<IpAddr>,
+    keys: Option<&LegKeys>,
+) -> rustix::io::Result<LegSocket> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -258,7 +304,11 @@ fn begin(address: SocketAddr, from: Option<IpAddr>) -> rustix::io::Result<OwnedF
         bind(&socket, &SocketAddr::new(from, 0))?;
     }
     match connect(&socket, &address) {
-        Ok(()) | Err(Errno::INPROGRESS) => Ok(socket),
+        Ok(()) | Err(Errno::INPROGRESS) => {
+            let socket = LegSocket::from(socket);
+            socket.encrypt_to(keys)?;
+            Ok(socket)
+        }
         Err(error) => Err(error),
     }
 }
@@ -267,6 +317,7 @@ fn begin(address: SocketAddr, from: Option<IpAddr>) -> rustix::io::Result<OwnedF
 mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
 
     use midspan_explicit::hop::row_answer;
 
@@ -354,7 +405,7 @@ mod tests {
         });
         let now = Instant::now();
         // First it is connecting; the second time, it is connected.
-        let mut next = (super::begin(address, None).unwrap(), false);
+        let mut next = (super::begin(address, None, None).unwrap(), false);
         for _ in 0..2 {
             let mut exchange = Exchange::over(node.clone(), address, next, now);
             let happened = until(&mut exchange, now);
@@ -362,7 +413,7 @@ mod tests {
             next = (exchange.into_socket().unwrap(), true);
         }
         let served = serving.join().unwrap();
-        let peer = TcpStream::from(next.0).peer_addr().unwrap();
+        let peer = TcpStream::from(OwnedFd::from(next.0)).peer_addr().unwrap();
         assert_eq!(peer, served.local_addr().unwrap());
     }
 

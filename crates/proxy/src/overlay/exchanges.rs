@@ -147,19 +147,21 @@ impl Exchanges {
                     continue;
                 };
                 for leg in overlay.legs_to(&node.name) {
-                    wanted.push((overlay.source_of(&leg), leg, address));
+                    let keys = overlay.keys_to(&leg);
+                    wanted.push(((overlay.source_of(&leg), keys), leg, address));
                 }
             }
         }
         self.exchanges.retain(|exchange| {
-            wanted.iter().any(|(from, leg, address)| {
-                *from == exchange.from && *leg == exchange.node && *address == exchange.address
+            wanted.iter().any(|((from, keys), leg, address)| {
+                let has_begun_so = *from == exchange.from && *keys == exchange.keys;
+                has_begun_so && *leg == exchange.node && *address == exchange.address
             })
         });
-        for (from, leg, address) in wanted {
+        for ((from, keys), leg, address) in wanted {
             if !self.exchanges.iter().any(|exchange| exchange.node == leg) {
                 self.exchanges
-                    .push(Exchange::new(leg, address, now).begun_at(from));
+                    .push(Exchange::new(leg, address, now).begun_at(from, keys));
             }
         }
         self.members = members;

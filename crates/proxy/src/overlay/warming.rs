@@ -70,10 +70,11 @@ impl Warming {
     fn begin(&mut self, pair: WarmPair, work: WarmWork, now: Instant) {
         let ((address, _), socket, reserve, is_connected) = match work {
             WarmWork::Refresh(ends, socket, reserve) => (ends, socket, reserve, true),
-            WarmWork::Open(listener, ends) => {
+            WarmWork::Open(listener, ends, keys) => {
                 let reserve = Reserve::take(&self.limits);
                 let socket = reserve.map(|mut reserve| {
-                    let socket = open_warm(&listener, ends, &self.limits, &mut reserve);
+                    let socket =
+                        open_warm(&listener, (ends, keys.as_ref()), &self.limits, &mut reserve);
                     socket.map(|socket| (socket, reserve))
                 });
                 match socket {

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::os::unix::fs::PermissionsExt;
+
 use midspan_document::Source;
-use midspan_policy::overlay::{RouteBy, RouteDestination};
+use midspan_policy::overlay::{NodeKey, NodeSecret, RouteBy, RouteDestination};
 use midspan_proxy::configuration::Configuration;
 
 const MEMBERS: &str = r#"
@@ -229,7 +231,7 @@ fn members_are_checked() {
         (
             "security = \"network\"\n",
             "",
-            "members.toml:2:1: missing key `security`",
+            "members.toml:3:8: node \"ams\" has no key",
         ),
         (
             "\"network\"",
@@ -240,6 +242,16 @@ fn members_are_checked() {
             "10.0.0.1:",
             "203.0.113.1:",
             "members.toml:4:11: 203.0.113.1 is a public address",
+        ),
+        (
+            "security = \"network\"\n",
+            "key = \"AAEC\"\n",
+            "members.toml:5:7: a key is 32 bytes in Base64",
+        ),
+        (
+            "security = \"network\"\n",
+            "security = \"network\"\nkey = \"AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\"\n",
+            "members.toml:6:7: with security = \"network\", nothing is encrypted",
         ),
         (
             "10.0.0.1:7704",
@@ -289,4 +301,100 @@ fn members_are_checked() {
         .collect();
     let error = load(MAIN, &many).unwrap_err();
     assert!(error.contains("an overlay has 1 to 64 nodes"), "{error}");
+}
+
+/// Private keys, and the lines of their public keys.
+fn key(byte: u8) -> (String, String) {
+    let secret = [byte; 32];
+    let public = NodeKey::new(midspan_tls::public_key(&secret).unwrap());
+    (
+        NodeSecret::new(secret).to_text(),
+        format!("key = \"{public}\"\n"),
+    )
+}
+
+/// The configuration of ams with this file of its private key, whose mode is `mode`.
+fn load_with_key(members: &str, text: &str, mode: u32) -> Result<Configuration, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("members.toml"), members).unwrap();
+    std::fs::write(path("key"), text).unwrap();
+    let permissions = std::fs::Permissions::from_mode(mode);
+    std::fs::set_permissions(path("key"), permissions).unwrap();
+    let main = MAIN.replace(
+        "members = \"members.toml\"\n",
+        "members = \"members.toml\"\nprivate_key = \"key\"\n",
+    );
+    std::fs::write(path("midspan.toml"), main).unwrap();
+    let start = format!("{}/", folder.path().display());
+    Configuration::load(path("midspan.toml")).map_err(|error| error.to_string().replace(&start, ""))
+}
+
+/// The members, whose first ones have these keys.
+fn members_with(keys: &[String]) -> String {
+    keys.iter().fold(MEMBERS.to_owned(), |members, key| {
+        members.replacen("security = \"network\"\n", key, 1)
+    })
+}
+
+#[test]
+fn a_private_key_has_to_fit() {
+    let ((secret, own), (other_secret, other)) = (key(1), key(2));
+    let members = members_with(&[own, other]);
+    let configuration = load_with_key(&members, &format!("{secret}\n"), 0o600).unwrap();
+    let overlay = configuration.listeners[0].relay.negotiation().unwrap();
+    let overlay = overlay.overlay.as_ref().unwrap();
+    let keys = |name: &str| overlay.keys_to(&name.parse().unwrap());
+    assert!(keys("fra").is_some() && keys("sin").is_none());
+    // The text of a private key is in no message.
+    assert!(!format!("{configuration:?}").contains(secret.trim_end_matches('=')));
+    load_with_key(&members, &secret, 0o640).unwrap();
+    let without_own = MEMBERS.to_owned();
+    let mixed = members.replace("10.0.9.0/24", "10.0.0.0/16");
+    for (members, text, mode, expected) in [
+        (
+            &members,
+            &secret,
+            0o644,
+            "midspan.toml:4:15: other users can use the private key in key",
+        ),
+        (
+            &members,
+            &secret,
+            0o660,
+            "midspan.toml:4:15: other users can use",
+        ),
+        (
+            &members,
+            &other_secret,
+            0o600,
+            "midspan.toml:4:15: the list of members has another key",
+        ),
+        (
+            &members,
+            &"x".to_owned(),
+            0o600,
+            "midspan.toml:4:15: key is no private key",
+        ),
+        (
+            &without_own,
+            &secret,
+            0o600,
+            "midspan.toml:4:15: node \"ams\" has no key in the list",
+        ),
+        (
+            &mixed,
+            &secret,
+            0o600,
+            "midspan.toml:3:11: nodes \"fra\" and \"laptop\" have a common",
+        ),
+    ] {
+        let error = load_with_key(members, text, mode).expect_err("the key was accepted");
+        assert!(error.starts_with(expected), "{expected}\n{error}");
+        assert!(!error.contains(secret.trim_end_matches('=')), "{error}");
+    }
+    let error = load(MAIN, &members).unwrap_err();
+    let expected =
+        "midspan.toml:2:8: node \"ams\" has a key in the list of members, and no private key here";
+    assert!(error.starts_with(expected), "{error}");
 }

@@ -7,10 +7,12 @@ use std::net::{IpAddr, SocketAddr};
 use midspan_explicit::Credentials;
 use midspan_explicit::proxy_protocol::Version;
 use midspan_policy::overlay::{Overlay, RoutePolicy};
+use midspan_tls::Codec;
 use midspan_units::TimeSpan;
 use serde::{Deserialize, Serialize};
 
 use crate::access::{AccessRules, Network};
+use crate::leg_socket::LegSocket;
 
 /// What happens on a listener before a session begins: how the client names its server, which
 /// users and clients are admitted, and which PROXY headers are read and sent.
@@ -115,6 +117,22 @@ impl Negotiation {
             (_, Some(proxies)) => proxies.iter().any(|network| network.contains(caller)),
             (_, None) => self.access.admits(caller),
         }
+    }
+
+    /// The connection of a node with a key is encrypted from now on. `false` if the private key cannot be used.
+    #[must_use]
+    pub fn expect_encryption(&self, caller: IpAddr, socket: &LegSocket) -> bool {
+        let overlay = self.overlay.as_ref();
+        let Some(overlay) = overlay.filter(|_| self.language == Language::Hop) else {
+            return true;
+        };
+        let expected = overlay.keys_from(caller);
+        let (Some(secret), false) = (&overlay.secret, expected.is_empty()) else {
+            return true;
+        };
+        let expected = expected.iter().map(|key| *key.bytes()).collect();
+        let codec = Codec::server(secret.bytes(), expected);
+        codec.is_ok_and(|codec| socket.set(codec).is_ok())
     }
 
     /// Whether the host that connects is the client; otherwise its first bytes name the client.

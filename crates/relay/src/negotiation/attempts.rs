@@ -174,7 +174,8 @@ mod tests {
 
     /// An attempt that is never answered.
     fn silent(_: SocketAddr) -> rustix::io::Result<SharedSocket> {
-        socket(AddressFamily::INET, SocketType::STREAM, None).map(Arc::new)
+        let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        Ok(Arc::new(socket.into()))
     }
 
     fn under_way(limits: &Arc<Limits>) -> usize {

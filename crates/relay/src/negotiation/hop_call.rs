@@ -1,9 +1,9 @@
 //! The request of a hop to the next node, and the node's answer.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
 use midspan_explicit::hop::{AnswerReader, HopAnswer, HopError};
+use midspan_tls::Failure;
 use rustix::io::Errno;
 
 use super::flush;
@@ -57,15 +57,25 @@ impl HopCall {
     /// Sends and reads as much as possible.
     pub fn advance(&mut self) -> HopState {
         if flush(&self.socket, &mut self.to_send).is_err() {
-            return HopState::Failed(HopError::ConnectionTerminated);
+            return HopState::Failed(self.why_ended());
         }
         loop {
             match self.read() {
                 Ok(Some(state)) => return state,
                 Ok(None) | Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return HopState::Waiting,
-                Err(_) => return HopState::Failed(HopError::ConnectionTerminated),
+                Err(_) => return HopState::Failed(self.why_ended()),
             }
+        }
+    }
+
+    /// Why the connection is of no use.
+    fn why_ended(&self) -> HopError {
+        match self.socket.failure() {
+            Some(Failure::WrongKey) => HopError::TlsCertificateError,
+            Some(Failure::Refused) => HopError::TlsAlertReceived,
+            Some(Failure::NotTls | Failure::Broken) => HopError::TlsProtocolError,
+            Some(Failure::Truncated) | None => HopError::ConnectionTerminated,
         }
     }
 
@@ -86,7 +96,7 @@ impl HopCall {
         while self.left > 0 {
             let most = self.left.min(PIECE);
             let buffer = buffer.get_mut(..most).unwrap_or_default();
-            match system::receive(self.socket.as_fd(), buffer)? {
+            match self.socket.receive(buffer)? {
                 0 => return Ok(Some(HopState::Failed(HopError::ConnectionTerminated))),
                 count => self.left = self.left.saturating_sub(count),
             }
@@ -94,7 +104,7 @@ impl HopCall {
         if let Some(answer) = self.answer.take() {
             return Ok(Some(HopState::Answered(answer)));
         }
-        let count = system::look(self.socket.as_fd(), &mut buffer)?;
+        let count = self.socket.look(&mut buffer)?;
         if count == 0 {
             return Ok(Some(HopState::Failed(HopError::ConnectionTerminated)));
         }
@@ -113,6 +123,7 @@ impl HopCall {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::sync::Arc;
 
     use super::*;
@@ -125,7 +136,11 @@ mod tests {
         socket.set_nonblocking(true).unwrap();
         let (node, _) = listener.accept().unwrap();
         (
-            HopCall::new(address, Arc::new(socket.into()), b"request".to_vec()),
+            HopCall::new(
+                address,
+                Arc::new(OwnedFd::from(socket).into()),
+                b"request".to_vec(),
+            ),
             node,
         )
     }
@@ -136,7 +151,7 @@ mod tests {
         loop {
             // Loopback delivers at once, but another thread of the kernel may do so.
             match call.advance() {
-                HopState::Waiting if system::look(call.socket.as_fd(), &mut [0]).is_ok() => {}
+                HopState::Waiting if call.socket.look(&mut [0]).is_ok() => {}
                 state => return state,
             }
         }
@@ -161,7 +176,7 @@ mod tests {
         };
         assert_eq!(answer.connect_times.len(), 1);
         let (_, socket) = call.into_leg();
-        let mut leg = TcpStream::from(Arc::into_inner(socket).unwrap());
+        let mut leg = TcpStream::from(OwnedFd::from(Arc::into_inner(socket).unwrap()));
         leg.set_nonblocking(false).unwrap();
         let mut data = [0; 4];
         leg.read_exact(&mut data).unwrap();
@@ -174,7 +189,7 @@ mod tests {
         let head = format!("HTTP/1.1 200 OK\r\nX: {}\r\n\r\nd", "x".repeat(3 * PIECE));
         let state = after(&mut call, &mut node, head.as_bytes());
         assert!(matches!(state, HopState::Answered(_)), "{state:?}");
-        assert_eq!(system::look(call.socket.as_fd(), &mut [0; 9]), Ok(1));
+        assert_eq!(call.socket.look(&mut [0; 9]), Ok(1));
     }
 
     #[test]

@@ -53,7 +53,6 @@ use shares::Shares;
 pub(super) use tries::Tries;
 
 use std::net::IpAddr;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,11 +60,11 @@ use midspan_policy::overlay::HopRefusal;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
+use super::leg_socket::LegSocket;
 use super::limits::Limits;
 use super::poll::Poll;
 use super::register::Register;
 use super::statistics::Counters;
-use super::system;
 use super::table::{Key, Table};
 use super::timers::Timers;
 use midspan_log::LogRate;
@@ -179,9 +178,9 @@ impl Negotiations {
 }
 
 /// Sends as much as possible at once; the rest stays in `bytes`.
-fn flush(socket: impl AsFd, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
+fn flush(socket: &LegSocket, bytes: &mut Vec<u8>) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
-        match system::send(socket.as_fd(), bytes) {
+        match socket.send(bytes) {
             Ok(count) => drop(bytes.drain(..count.min(bytes.len()))),
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => break,

@@ -311,6 +311,9 @@ impl NegotiatingClient {
 
     /// Makes the close of the client's socket a FIN instead of a reset.
     pub fn close_in_order(&self) {
+        if self.client.is_encrypted() {
+            let _ = self.client.end_writing();
+        }
         // If this fails, the close is a reset, which does not look like a complete answer.
         let _ = system::set_reset_on_close(&self.client, false);
     }

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::attempts::failure;
 use super::hop_call::{HopCall, HopState};
+use crate::leg_socket::LegSocket;
 use crate::overlay::{OverlayPart, SharedOverlay};
 use crate::register::SharedSocket;
 use crate::system;
@@ -69,16 +70,18 @@ pub enum RouteState {
 
 impl RouteCall {
     /// A call by this route, whose first node is `next`, over a socket that is connecting to it. `None` if
-    /// the server has no port.
+    /// the server has no port, or the private key
+    /// cannot be used.
     #[must_use]
     pub fn new(
         overlay: &Overlay,
         (route, next): (Route, NextHop),
         request: Request,
-        socket: OwnedFd,
+        socket: LegSocket,
         now: Time,
     ) -> Option<Self> {
         let hop = request_of(overlay, &next, request)?;
+        socket.encrypt_to(next.keys.as_deref()).ok()?;
         Some(Self {
             own: overlay.own.clone(),
             route,
@@ -98,7 +101,7 @@ impl RouteCall {
         overlay: &Overlay,
         (route, next): (Route, NextHop),
         request: Request,
-        socket: OwnedFd,
+        socket: LegSocket,
         now: Time,
     ) -> Option<Self> {
         let hop = request_of(overlay, &next, request)?;
@@ -225,7 +228,7 @@ impl RouteCall {
         answer: &HopAnswer,
         overlay: &SharedOverlay,
         now: Time,
-    ) -> Option<(OwnedFd, OverlayPart)> {
+    ) -> Option<(LegSocket, OverlayPart)> {
         // It has the socket, too.
         drop(self.stage);
         let times = answer.connect_times.iter();
@@ -275,6 +278,7 @@ mod tests {
             choice: ChoiceSettings::default(),
             warm: false,
             uplinks: Vec::new(),
+            secret: None,
         };
         let route = Route::new(vec!["fra".parse().unwrap(), "sin".parse().unwrap()]).unwrap();
         let next = NextHop {
@@ -283,6 +287,7 @@ mod tests {
             address,
             from: None,
             kind: NodeKind::Midspan,
+            keys: None,
             rest: vec!["sin".parse().unwrap()],
         };
         let request = Request {
@@ -291,7 +296,7 @@ mod tests {
         };
         let socket = system::socket(address).unwrap();
         let _ = system::connect(&socket, address);
-        RouteCall::new(&overlay, (route, next), request, socket, Time::ZERO).unwrap()
+        RouteCall::new(&overlay, (route, next), request, socket.into(), Time::ZERO).unwrap()
     }
 
     /// Advances until there is an answer.
@@ -345,7 +350,7 @@ mod tests {
         let overlay = SharedOverlay::default();
         let (leg, part) = call.open(&answer, &overlay, Time::ZERO).unwrap();
         assert_eq!(part.nodes, [None, "fra".parse().ok()]);
-        let mut leg = TcpStream::from(leg);
+        let mut leg = TcpStream::from(OwnedFd::from(leg));
         leg.set_nonblocking(false).unwrap();
         let mut data = [0; 6];
         leg.read_exact(&mut data).unwrap();

@@ -65,6 +65,10 @@ impl Negotiations {
         if !self.has_room(caller) {
             return self.count_refusal(Reason::Overload);
         }
+        // A client that is reset here has sent nothing.
+        if !settings.expect_encryption(address.ip(), &client.socket) {
+            return self.count_refusal(Reason::Overload);
+        }
         let key = self.negotiating_clients.next_key();
         if let Err(error) = self.poll.add_negotiation(&client.socket, key) {
             return around.acceptors.pause(index, error, around.now);
@@ -489,9 +493,10 @@ impl Negotiations {
             Reason::Gone => &counters.negotiations_abandoned,
             Reason::Name => &counters.names_not_found,
             Reason::Overload => &counters.refused_overloaded,
-            Reason::Hop(HopRefusal::Stranger | HopRefusal::ForeignClient) => {
-                &counters.refused_by_access
-            }
+            Reason::Hop(
+                HopRefusal::Stranger | HopRefusal::WrongKey | HopRefusal::ForeignClient,
+            ) => &counters.refused_by_access,
+            Reason::Hop(HopRefusal::NotEncrypted) => &counters.refused_malformed,
             Reason::Hop(HopRefusal::Forged) => &counters.refused_forged,
             Reason::Hop(HopRefusal::Loop | HopRefusal::TooLong) => &counters.refused_looping,
             Reason::Hop(HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit) => {
@@ -517,7 +522,7 @@ fn count_refused_hop(negotiating: &NegotiatingClient, reason: Reason, acceptors:
     };
     let is_hop = negotiating.settings.language == Language::Hop;
     let overlay = negotiating.settings.overlay.as_ref().filter(|_| is_hop);
-    let sender = overlay.and_then(|overlay| overlay.only_sender(negotiating.peer().ip()));
+    let sender = overlay.and_then(|overlay| negotiating.sender(overlay));
     if let (Some(sender), Some(acceptor)) = (sender, acceptors.get(negotiating.listener)) {
         acceptor.overlay.counts().note_refused(&sender.name, reason);
     }

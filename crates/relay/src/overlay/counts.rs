@@ -78,7 +78,8 @@ impl From<HopRefusal> for RefusedHop {
             HopRefusal::NoTransit | HopRefusal::UnknownNode | HopRefusal::NoExit => {
                 Self::Unroutable
             }
-            HopRefusal::Stranger | HopRefusal::ForeignClient => Self::Access,
+            HopRefusal::Stranger | HopRefusal::WrongKey | HopRefusal::ForeignClient => Self::Access,
+            HopRefusal::NotEncrypted => Self::Malformed,
         }
     }
 }

@@ -15,11 +15,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use midspan_policy::LegStart;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
-use midspan_policy::overlay::{NextHop, NodeKind, NodeName, Warmth};
+use midspan_policy::overlay::{LegKeys, NextHop, NodeKind, NodeName, Warmth};
 use midspan_units::{Dscp, Time, TimeSpan};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
+use crate::leg_socket::LegSocket;
 use crate::legs::connect_to_node;
 use crate::limits::{Limits, SetAside, Spare};
 use crate::listener::Listener;
@@ -60,7 +61,7 @@ pub struct Reserve {
 #[derive(Debug)]
 pub struct WarmLeg {
     /// Its socket.
-    pub socket: OwnedFd,
+    pub socket: LegSocket,
     /// When the last exchange was.
     asked: Time,
     reserve: Reserve,
@@ -71,9 +72,9 @@ pub struct WarmLeg {
 #[derive(Debug)]
 pub enum WarmWork {
     /// Open a connection with the options of this listener's server legs, and exchange something over it.
-    Open(Arc<Listener>, WarmEnds),
+    Open(Arc<Listener>, WarmEnds, Option<LegKeys>),
     /// Exchange something over this connection.
-    Refresh(WarmEnds, OwnedFd, Reserve),
+    Refresh(WarmEnds, LegSocket, Reserve),
 }
 
 /// The connections to one node, as numbers.
@@ -101,6 +102,8 @@ pub struct WarmPool {
 struct Kept {
     listener: Arc<Listener>,
     ends: WarmEnds,
+    /// As in [`NextHop`].
+    keys: Option<LegKeys>,
     warmth: Warmth,
     /// The one that was used for an exchange last is the last one.
     ready: VecDeque<WarmLeg>,
@@ -138,16 +141,17 @@ impl Reserve {
 /// receive window becomes a part of its reserve.
 ///
 /// # Errors
-/// Those of [`connect_to_node`].
+/// Those of [`connect_to_node`]; `EINVAL` if the private key cannot be used.
 pub fn open_warm(
     listener: &Listener,
-    ends: WarmEnds,
+    (ends, keys): (WarmEnds, Option<&LegKeys>),
     limits: &Arc<Limits>,
     reserve: &mut Reserve,
-) -> rustix::io::Result<OwnedFd> {
+) -> rustix::io::Result<LegSocket> {
     let mut start = LegStart::from(&listener.session.server);
     reserve.window = limits.offer_window(&mut start);
     let connecting = connect_to_node(ends, listener, &start, Dscp::default())?;
+    connecting.socket.encrypt_to(keys)?;
     Ok(connecting.socket)
 }
 
@@ -162,20 +166,20 @@ impl WarmPool {
             listener: listener.name.clone(),
             node: next.leg.clone(),
         };
-        let ends = (next.address, next.from);
+        let (ends, keys) = ((next.address, next.from), next.keys.as_deref().copied());
         let mut all = self.lock();
         if all.len() >= MOST_PAIRS && !all.contains_key(&pair) {
             return None;
         }
         let kept = all
             .entry(pair)
-            .or_insert_with(|| Kept::new(Arc::clone(listener), ends));
+            .or_insert_with(|| Kept::new(Arc::clone(listener), ends, keys));
         if !Arc::ptr_eq(&kept.listener, listener) {
             kept.listener = Arc::clone(listener);
         }
-        if kept.ends != ends {
+        if kept.ends != ends || kept.keys != keys {
             kept.ready.clear();
-            kept.ends = ends;
+            (kept.ends, kept.keys) = (ends, keys);
         }
         kept.warmth.note_session(now);
         let leg = kept.take();
@@ -234,7 +238,7 @@ impl WarmPool {
             while kept.ready.len() + kept.busy < wanted && count < MOST_CONNECTIONS {
                 kept.busy += 1;
                 count += 1;
-                let todo = WarmWork::Open(Arc::clone(&kept.listener), kept.ends);
+                let todo = WarmWork::Open(Arc::clone(&kept.listener), kept.ends, kept.keys);
                 work.push((pair.clone(), todo));
             }
         }
@@ -242,7 +246,7 @@ impl WarmPool {
     }
 
     /// A connection is warm.
-    pub fn put(&self, now: Time, pair: &WarmPair, (socket, reserve): (OwnedFd, Reserve)) {
+    pub fn put(&self, now: Time, pair: &WarmPair, (socket, reserve): (LegSocket, Reserve)) {
         if let Some(kept) = self.lock().get_mut(pair) {
             kept.busy = kept.busy.saturating_sub(1);
             kept.failures = 0;
@@ -306,10 +310,11 @@ impl WarmPool {
 }
 
 impl Kept {
-    fn new(listener: Arc<Listener>, ends: WarmEnds) -> Self {
+    fn new(listener: Arc<Listener>, ends: WarmEnds, keys: Option<LegKeys>) -> Self {
         Self {
             listener,
             ends,
+            keys,
             warmth: Warmth::default(),
             ready: VecDeque::new(),
             busy: 0,
@@ -342,11 +347,12 @@ impl Kept {
 impl WarmLeg {
     /// Its socket, and the memory that is set aside for its receive window. A session or a call has them from now on.
     #[must_use]
-    pub fn into_parts(self) -> (OwnedFd, Option<SetAside>) {
+    pub fn into_parts(self) -> (LegSocket, Option<SetAside>) {
         (self.socket, self.reserve.window)
     }
 
-    /// Whether the other end has neither closed nor reset it. A node sends nothing without a request.
+    /// Whether the other end has neither closed nor reset it. A node sends nothing without a request, and TLS sends
+    /// nothing by itself after the handshake.
     fn lives(&self) -> bool {
         matches!(system::peek(self.socket.as_fd()), Err(Errno::AGAIN))
     }
@@ -387,6 +393,7 @@ mod tests {
                     address,
                     from: None,
                     kind: NodeKind::Midspan,
+                    keys: None,
                     rest: Vec::new(),
                 },
             }
@@ -401,9 +408,10 @@ mod tests {
             let (mut opened, mut refreshed) = (Vec::new(), 0);
             for (pair, work) in self.pool.work(now, |_| TimeSpan::ZERO) {
                 let parts = match work {
-                    WarmWork::Open(listener, ends) => {
+                    WarmWork::Open(listener, ends, keys) => {
                         let mut reserve = Reserve::take(&self.limits).unwrap();
-                        let socket = open_warm(&listener, ends, &self.limits, &mut reserve);
+                        let socket =
+                            open_warm(&listener, (ends, keys.as_ref()), &self.limits, &mut reserve);
                         let socket = socket.unwrap();
                         opened.push(self.server.accept().unwrap().0);
                         (socket, reserve)

@@ -86,7 +86,7 @@ impl Session {
                 let again = framed.look(legs, now);
                 if framed.is_client_finished() && !was_finished {
                     // This fails only if the leg has failed, which epoll reports as well.
-                    let _ = system::end_writing(&self.sockets.client);
+                    let _ = self.sockets.client.end_writing();
                 }
                 (again, false)
             }

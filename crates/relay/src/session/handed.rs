@@ -40,7 +40,8 @@ impl Session {
     /// The state and the parts of the session; `None` if only this relay can continue it. `destination` is the name
     /// by which the client requested the server.
     pub fn hand_over(&self, destination: Option<&str>) -> Option<(SessionState, SessionParts<'_>)> {
-        if self.framed.is_some() {
+        // The keys of an encrypted leg stay in this process.
+        if self.framed.is_some() || self.sockets.legs().iter().any(|leg| leg.is_encrypted()) {
             return None;
         }
         let long_leg = match &self.narrow {

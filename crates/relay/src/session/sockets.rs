@@ -7,6 +7,7 @@ use midspan_policy::{Leg, LegSample};
 use midspan_units::TimeSpan;
 use rustix::io::Errno;
 
+use crate::leg_socket::LegSocket;
 use crate::observation::LegReport;
 use crate::register::SharedSocket;
 use crate::sample::sample;
@@ -28,6 +29,19 @@ impl Sockets {
             Leg::Client => &self.client,
             Leg::Server => &self.server,
         }
+    }
+
+    /// The same with its encryption, if it has any.
+    pub fn leg(&self, leg: Leg) -> &LegSocket {
+        match leg {
+            Leg::Client => &self.client,
+            Leg::Server => &self.server,
+        }
+    }
+
+    /// Both legs, the client's first.
+    pub fn legs(&self) -> [&LegSocket; 2] {
+        [&self.client, &self.server]
     }
 
     /// The error of a leg, if it has one; the kernel returns it once.

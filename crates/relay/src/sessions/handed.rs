@@ -9,6 +9,7 @@ use rustix::io::{Errno, Result};
 use super::Sessions;
 use crate::acceptors::Acceptors;
 use crate::handing::Taken;
+use crate::leg_socket::LegSocket;
 use crate::limits::{Client, Places};
 use crate::session::{NewHome, Phase, Session, SessionParts};
 use crate::table::Key;
@@ -69,7 +70,7 @@ impl Sessions {
             profiles: acceptor.profiles(),
             seat: (state.has_place).then(|| Places::take_over(&acceptor.places, client)),
         };
-        let sockets = sockets.map(Arc::new);
+        let sockets = sockets.map(|socket| Arc::new(LegSocket::from(socket)));
         let key = self.table.next_key();
         let [client, server] = &sockets;
         if let Err(error) = self.poll.add_session(client, server, key) {

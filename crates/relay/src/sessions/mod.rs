@@ -177,7 +177,7 @@ impl Sessions {
             self.begin_plain(record.id);
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let sockets = [legs.client, legs.server].map(Arc::new);
+        let sockets = [legs.client.into(), legs.server].map(Arc::new);
         let way = (arrival.name, arrival.overlay.map(|part| *part));
         self.keep_way(record.id, way, acceptors, listener);
         let mut session = Session::new(sockets, number, record, arrival.seat, now);

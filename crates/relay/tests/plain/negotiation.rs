@@ -61,6 +61,7 @@ fn over_a_hop() -> (Bench, Relay) {
         transit: false,
         serves: serves.to_vec(),
         ports: Vec::new(),
+        key: None,
     };
     let nodes = vec![
         node("ingress", None, &[loopback], &[]),
@@ -76,6 +77,7 @@ fn over_a_hop() -> (Bench, Relay) {
         choice: ChoiceSettings::default(),
         warm: false,
         uplinks: Vec::new(),
+        secret: None,
     };
     let negotiation = |language, own| Negotiation {
         language,

@@ -136,6 +136,7 @@ fn overlay_of(own: &ChoosingNode, nodes: &[ChoosingNode]) -> Overlay {
             false => Vec::new(),
         },
         ports: Vec::new(),
+        key: None,
     });
     Overlay {
         own: own.name.clone(),
@@ -148,6 +149,7 @@ fn overlay_of(own: &ChoosingNode, nodes: &[ChoosingNode]) -> Overlay {
         },
         warm: false,
         uplinks: Vec::new(),
+        secret: None,
     }
 }
 

@@ -12,6 +12,7 @@
 //! ```
 
 mod launch;
+mod node_key;
 mod running;
 
 use std::io;
@@ -23,6 +24,7 @@ use midspan_linux::namespace::NamespaceError;
 use thiserror::Error;
 
 pub use launch::Launch;
+pub use node_key::new_node_key;
 pub use running::{Finished, Program};
 
 /// The first argument of a test program or bench that is to be one of its own commands; the

@@ -43,6 +43,7 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
             .map(|text| text.parse::<IpNet>().unwrap().into())
             .collect(),
         ports: Vec::new(),
+        key: None,
     };
     let none = Probability::ZERO;
     Overlay {
@@ -69,6 +70,7 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
         },
         warm: false,
         uplinks: Vec::new(),
+        secret: None,
     }
 }
 

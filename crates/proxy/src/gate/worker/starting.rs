@@ -1,14 +1,13 @@
 //! How the legs of a connection begin, and the release of connections to the relay.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use midspan_linux::packet_filter::set_listening_socket;
 use midspan_linux::packet_queue::Verdict;
 use midspan_policy::learned_start::{LEAST_WINDOW, LearnedStart};
 use midspan_policy::{LegStart, Request};
 use midspan_relay::profile;
-use midspan_relay::{Arrival, Released, SetAside};
+use midspan_relay::{Arrival, LegSocket, Released, SetAside};
 use rustix::io::Errno;
 
 use super::super::GateListener;
@@ -26,7 +25,7 @@ impl Worker {
         (packet, request): (Packet, Request),
         listener: usize,
         mut arrival: Arrival,
-        server: OwnedFd,
+        server: LegSocket,
     ) {
         if self.is_replaced() {
             // The client repeats its SYN, and another part decides about it.

@@ -5,6 +5,7 @@
 
 mod choosing;
 mod client_source;
+mod encrypted;
 mod members;
 mod refused;
 mod sessions;

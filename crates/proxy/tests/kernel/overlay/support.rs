@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_policy::overlay::{NodeKey, NodeSecret};
 use midspan_proxy::client::{self, Place};
 use midspan_testbed::program::Launch;
 pub use midspan_testbed::testing::*;
@@ -43,6 +44,29 @@ pub struct Sites {
     pub listener: TcpListener,
     members: NamedTempFile,
     hosts: NamedTempFile,
+    /// The private keys of ams, fra and sin, if they have any.
+    keys: Vec<NodeFile>,
+}
+
+/// The private key of a node.
+pub struct NodeFile {
+    node: &'static str,
+    pub secret: NodeSecret,
+    file: NamedTempFile,
+}
+
+impl NodeFile {
+    pub fn new(node: &'static str) -> Self {
+        let secret = NodeSecret::new(midspan_tls::new_secret().unwrap());
+        let mut file = NamedTempFile::new().unwrap();
+        file.write_all(secret.to_text().as_bytes()).unwrap();
+        Self { node, secret, file }
+    }
+
+    /// The public key.
+    pub fn key(&self) -> NodeKey {
+        NodeKey::new(midspan_tls::public_key(self.secret.bytes()).unwrap())
+    }
 }
 
 impl Sites {
@@ -56,6 +80,7 @@ impl Sites {
         let listener = listen(&server, PORT);
         let [members, ..] = blocks();
         Self {
+            keys: Vec::new(),
             members: readable(&format!("{members}\n{more}")),
             hosts: readable(&format!("127.0.0.1 localhost\n{SERVER} www.site.test\n")),
             client,
@@ -72,10 +97,48 @@ impl Sites {
         self.members.path()
     }
 
-    /// The text of a configuration, with the file of members of this test.
+    /// The same with a key for each of the three nodes.
+    pub fn encrypted(more: &str) -> Self {
+        Self::with_keys(["ams", "fra", "sin"].map(NodeFile::new).into(), more)
+    }
+
+    /// The same with these keys.
+    pub fn with_keys(keys: Vec<NodeFile>, more: &str) -> Self {
+        let sites = Self::new("");
+        let members = members_with(&keys);
+        Self {
+            members: readable(&format!("{members}\n{more}")),
+            keys,
+            ..sites
+        }
+    }
+
+    /// The private key of a node.
+    pub fn secret(&self, node: &str) -> NodeSecret {
+        let mut keys = self.keys.iter();
+        keys.find(|key| key.node == node).unwrap().secret
+    }
+
+    /// The public key of a node.
+    pub fn key(&self, node: &str) -> NodeKey {
+        let mut keys = self.keys.iter();
+        keys.find(|key| key.node == node).unwrap().key()
+    }
+
+    /// The text of a configuration, with the file of members of this test, and the private key.
     pub fn text(&self, block: &str) -> String {
-        let members = self.members.path().to_str().unwrap();
-        let text = block.replace(MEMBERS, members);
+        self.text_with(block, &self.members, &self.keys)
+    }
+
+    /// The same with other files.
+    pub fn text_with(&self, block: &str, members: &NamedTempFile, keys: &[NodeFile]) -> String {
+        let members = members.path().to_str().unwrap();
+        let mut text = block.replace(MEMBERS, members);
+        for key in keys {
+            let name = format!("[overlay]\nname = \"{}\"\n", key.node);
+            let file = key.file.path().display();
+            text = text.replace(&name, &format!("{name}private_key = \"{file}\"\n"));
+        }
         assert_ne!(text, block);
         // Silence lasts a second.
         format!("{RELAY}{}", text.replace("\"10 s\"", "\"1 s\""))
@@ -101,6 +164,18 @@ impl Sites {
     pub fn all(&self) -> [Midspan; 3] {
         [self.sin(), self.fra(), self.ams()]
     }
+}
+
+/// The file of members of the document, with a key for each node.
+pub fn members_with(keys: &[NodeFile]) -> String {
+    let [members, ..] = blocks();
+    let mut keys = keys.iter();
+    let parts: Vec<&str> = members.split("security = \"network\"").collect();
+    let mut text = parts[0].to_owned();
+    for part in &parts[1..] {
+        text += &format!("key = \"{}\"{part}", keys.next().unwrap().key());
+    }
+    text
 }
 
 /// A file that all users can read: the resolver has another user.

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use midspan_explicit::hop::{ConnectTime, HopAnswer, HopError, HopFailure, HopRequest};
 use midspan_explicit::{Destination, Failure, Host};
-use midspan_policy::overlay::{HopRefusal, HopStep, NextHop, NodeName, ReceivedHop, Route};
+use midspan_policy::overlay::{
+    HopRefusal, HopStep, NextHop, Node, NodeName, Overlay, ReceivedHop, Route,
+};
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
 
@@ -57,6 +59,7 @@ impl NegotiatingClient {
         };
         let received = ReceivedHop {
             sender: self.peer.ip(),
+            key: self.client.peer_key(),
             via: &request.via,
             route: &request.route,
         };
@@ -233,10 +236,13 @@ impl NegotiatingClient {
         };
         match hop.request()?.via.last() {
             Some(node) => Some(node.clone()),
-            None => overlay
-                .only_sender(self.peer.ip())
-                .map(|node| node.name.clone()),
+            None => self.sender(overlay).map(|node| node.name.clone()),
         }
+    }
+
+    /// The only node that may have sent the hop.
+    pub fn sender<'a>(&self, overlay: &'a Overlay) -> Option<&'a Node> {
+        overlay.only_sender(self.peer.ip(), self.client.peer_key())
     }
 
     /// The server's address, as far as it is known here.
@@ -289,6 +295,9 @@ impl NegotiatingClient {
         let Some(node) = &mut self.next_node else {
             return self.connected(address, socket, None);
         };
+        if socket.encrypt_to(node.next.keys.as_deref()).is_err() {
+            return self.fail_hop(HopError::ProxyInternalError, Errno::HOSTUNREACH, now);
+        }
         let request = std::mem::take(&mut node.request);
         self.deadline = node.answer_by;
         self.stage = Stage::Hopping(Box::new(HopCall::new(address, socket, request)));

@@ -1,17 +1,17 @@
 //! Reads and parses a client's messages until its request is complete.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
 
 use midspan_explicit::http::{Progress, Side};
 use midspan_explicit::proxy_protocol::{self, Header, Reading};
-use midspan_explicit::{Destination, Failure, Host, Next, Refusal, Request};
+use midspan_explicit::{Destination, Failure as ClientFailure, Host, Next, Refusal, Request};
+use midspan_policy::overlay::HopRefusal;
+use midspan_tls::Failure;
 use midspan_units::Time;
 use rustix::io::Errno;
 
 use super::super::{INPUT_LIMIT, Reason};
 use super::{NegotiatingClient, Speaker, Stage, Step};
-use crate::system;
 
 impl NegotiatingClient {
     /// Reads and parses until a request is complete.
@@ -37,9 +37,18 @@ impl NegotiatingClient {
                     }
                     Err(Errno::INTR) => {}
                     Err(_) if self.is_idle => return Step::End(None),
-                    Err(_) => return Step::End(Some(Reason::Gone)),
+                    Err(_) => return Step::End(Some(self.why_gone())),
                 },
             }
+        }
+    }
+
+    /// Why the client's connection has ended before its request was complete.
+    fn why_gone(&self) -> Reason {
+        match self.client.failure() {
+            Some(Failure::WrongKey) => Reason::Hop(HopRefusal::WrongKey),
+            Some(Failure::NotTls) => Reason::Hop(HopRefusal::NotEncrypted),
+            Some(Failure::Refused | Failure::Broken | Failure::Truncated) | None => Reason::Gone,
         }
     }
 
@@ -52,7 +61,7 @@ impl NegotiatingClient {
         let Some(buffer) = buffer.get_mut(..room).filter(|buffer| !buffer.is_empty()) else {
             return Ok(0);
         };
-        let count = system::receive(self.client.as_fd(), buffer)?;
+        let count = self.client.receive(buffer)?;
         self.may_have_more = count == room;
         self.input.extend_from_slice(&buffer[..count]);
         Ok(count)
@@ -136,7 +145,7 @@ impl NegotiatingClient {
             self.exchange = Some(exchange);
         }
         match self.language {
-            _ if self.is_too_fast => self.fail(Failure::TooFast, Some(Reason::TooFast), now),
+            _ if self.is_too_fast => self.fail(ClientFailure::TooFast, Some(Reason::TooFast), now),
             Speaker::Hop(_) => self.receive_hop(request.destination, now),
             _ => self.look_for(request.destination, now),
         }

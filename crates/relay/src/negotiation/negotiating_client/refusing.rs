@@ -7,7 +7,6 @@ use rustix::io::Errno;
 use super::super::{PARTING_TIME, Reason, flush};
 use super::{NegotiatingClient, PARTING_BYTES, Speaker, Stage, Step};
 use crate::system;
-use std::os::fd::AsFd;
 
 impl NegotiatingClient {
     /// Informs the client that there will be no session.
@@ -59,11 +58,11 @@ impl NegotiatingClient {
         }
         if !*is_shut {
             *is_shut = true;
-            let _ = system::end_writing(&self.client);
+            let _ = self.client.end_writing();
         }
         let mut buffer = [0_u8; 4096];
         while *left > 0 {
-            match system::receive(self.client.as_fd(), &mut buffer) {
+            match self.client.receive(&mut buffer) {
                 Ok(0) => {
                     let _ = system::set_reset_on_close(&self.client, false);
                     return Step::End(*reason);

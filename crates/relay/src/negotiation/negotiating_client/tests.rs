@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use midspan_explicit::http::Side as Message;
 use proptest::prelude::*;
@@ -14,6 +14,7 @@ use midspan_linux::tcp;
 
 use super::*;
 use crate::access::AccessRules;
+use crate::leg_socket::LegSocket;
 use crate::limits::{Limits, RelayLimits, SessionLimits};
 use crate::listener::HeaderVersion;
 use crate::pipes::Pipes;
@@ -154,7 +155,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut now = Time::from_nanoseconds(1_000_000_000);
     let address = SocketAddr::from(([127, 0, 0, 1], 5));
     let client = NewClient {
-        socket: Arc::new(client),
+        socket: Arc::new(client.into()),
         address,
         seat,
         is_too_fast: false,
@@ -163,7 +164,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
     let mut negotiating = Some(NegotiatingClient::new(
         client, memory, 0, settings, None, now,
     ));
-    let mut server = Some(Arc::new(server));
+    let mut server = Some(Arc::new(server.into()));
     let mut session = None;
     let mut shared = Shared::new(Pipes::new(4, 64 << 10), Arc::clone(&limits));
     let (mut sent, mut client_over) = (0, false);
@@ -251,7 +252,7 @@ fn run(speech: Speech, events: &[Event]) -> Result<(), TestCaseError> {
                 transfer.direction.handle_readable();
                 transfer.direction.handle_writable();
             }
-            let (client, server) = (client.as_fd(), server.as_fd());
+            let (client, server): (&LegSocket, &LegSocket) = (client, server);
             let framing = framed.as_mut().map(|it| (it, Message::Request));
             let moved = up.advance([client, server], (false, true), framing, &mut shared, now);
             failed |= moved.failed.is_some();

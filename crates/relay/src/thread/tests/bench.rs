@@ -261,7 +261,7 @@ impl Bench {
         let socket = descriptor();
         world.borrow_mut().listener = socket.as_raw_fd();
         let socket = ListeningSocket {
-            socket: Arc::new(socket),
+            socket: Arc::new(socket.into()),
             sharing,
         };
         let made = make_thread(socket, to, loads.clone(), Pipes::new(0, 0));

@@ -51,7 +51,7 @@ impl Driver {
             world: Rc::clone(&world),
         }));
         let socket = ListeningSocket {
-            socket: Arc::new(socket),
+            socket: Arc::new(socket.into()),
             sharing: None,
         };
         let to = SERVER.parse::<std::net::SocketAddr>().unwrap().into();

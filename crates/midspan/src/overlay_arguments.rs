@@ -60,7 +60,7 @@ pub enum OverlayCommand {
 /// Options of `midspan overlay key`.
 #[derive(Debug, Args)]
 pub struct KeyOptions {
-    /// The file with the private key (`private_key` in [overlay])
+    /// The file with the private key (`private_key` in `[overlay]`)
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// Write a new private key to the file

@@ -43,7 +43,7 @@ const PIECE: usize = 33 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Failure {
     /// The other end has no key, or another one than is expected.
-    #[error("the other end has not the key that the members' file has")]
+    #[error("the other end has another key than the file of members lists for it")]
     WrongKey,
     /// The other end does not use TLS 1.3 with raw public keys, or not for this protocol.
     #[error("the other end does not use TLS as a node does")]

@@ -55,7 +55,7 @@ pub enum HopRefusal {
     #[error("it comes from no member")]
     Stranger,
     /// It comes from the address of a member, and has another key, or none.
-    #[error("it has not the key of the member at its address")]
+    #[error("it does not have the key of the member at its address")]
     WrongKey,
     /// It comes from a member with a key, and is not encrypted, or not as between nodes.
     #[error("it does not use TLS as a node does")]

@@ -1,12 +1,12 @@
 //! `midspan overlay key`: the key of a node.
 
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use midspan_policy::overlay::{NodeKey, NodeSecret};
-use miette::{IntoDiagnostic, WrapErr};
+use miette::{IntoDiagnostic, WrapErr, miette};
 
 use super::Outcome;
 use crate::overlay_arguments::KeyOptions;
@@ -32,9 +32,16 @@ pub(super) fn key(options: &KeyOptions) -> Outcome {
 fn generate(path: &Path) -> miette::Result<NodeSecret> {
     let secret = NodeSecret::new(midspan_tls::new_secret().into_diagnostic()?);
     let mut options = OpenOptions::new();
-    let mut file = (options.write(true).create_new(true).mode(0o600))
-        .open(path)
-        .into_diagnostic()?;
+    let opened = (options.write(true).create_new(true).mode(0o600)).open(path);
+    let mut file = match opened {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            return Err(miette!(
+                help = "without --generate, the line of its key is printed",
+                "the file exists already, and is left as it is"
+            ));
+        }
+        opened => opened.into_diagnostic()?,
+    };
     let text = format!("{}\n", secret.to_text());
     file.write_all(text.as_bytes()).into_diagnostic()?;
     file.sync_all().into_diagnostic()?;

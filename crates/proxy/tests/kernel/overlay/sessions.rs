@@ -1,7 +1,6 @@
 //! Sessions over three nodes.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::Shutdown;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -75,20 +74,7 @@ fn the_exit_looks_names_up() {
 fn half_close_passes_three_hops() {
     let sites = Sites::new("");
     let _nodes = sites.all();
-    let (mut client, mut server) = session(&sites);
-    client.write_all(b"question").unwrap();
-    client.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(rest(&mut server), b"question");
-    server.write_all(b"answer").unwrap();
-    drop(server);
-    assert_eq!(rest(&mut client), b"answer");
-    let (mut client, mut server) = session(&sites);
-    server.write_all(b"banner").unwrap();
-    server.shutdown(Shutdown::Write).unwrap();
-    assert_eq!(rest(&mut client), b"banner");
-    client.write_all(b"after").unwrap();
-    drop(client);
-    assert_eq!(rest(&mut server), b"after");
+    assert_half_closes_pass(|| session(&sites));
 }
 
 #[kernel_test]

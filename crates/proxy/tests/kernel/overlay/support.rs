@@ -3,7 +3,7 @@
 
 use std::fs::Permissions;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
@@ -230,6 +230,24 @@ pub fn text_of(midspan: &Midspan, path: &str) -> String {
 /// The page of a running Midspan.
 pub fn page<T: serde::de::DeserializeOwned>(midspan: &Midspan, path: &str) -> T {
     serde_json::from_str(&text_of(midspan, path)).unwrap()
+}
+
+/// Each end may end its direction first; the other direction continues.
+pub fn assert_half_closes_pass(open: impl Fn() -> (TcpStream, TcpStream)) {
+    let (mut client, mut server) = open();
+    client.write_all(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut server), b"question");
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    assert_eq!(rest(&mut client), b"answer");
+    let (mut client, mut server) = open();
+    server.write_all(b"banner").unwrap();
+    server.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(&mut client), b"banner");
+    client.write_all(b"after").unwrap();
+    drop(client);
+    assert_eq!(rest(&mut server), b"after");
 }
 
 /// A reset by either end of such a session arrives at the other end.

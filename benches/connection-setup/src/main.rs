@@ -74,6 +74,8 @@ fn main() -> Result<(), Failure> {
         Some(Command::Run { file }) => Ok(midspan_proxy::run(RunOptions {
             configuration: file,
             relay_arguments: vec!["relay".to_owned()],
+            // No upgrade.
+            trial_arguments: Vec::new(),
             ready: Some(std::io::stdout().as_fd().try_clone_to_owned()?),
             log_level: None,
         })?),

@@ -42,6 +42,8 @@ fn run(file: &Path) -> Result<(), Failure> {
     Ok(midspan_proxy::run(RunOptions {
         configuration: file.into(),
         relay_arguments: [AS, "relay"].map(str::to_owned).to_vec(),
+        // No upgrade.
+        trial_arguments: Vec::new(),
         ready: Some(std::io::stdout().as_fd().try_clone_to_owned()?),
         log_level: None,
     })?)

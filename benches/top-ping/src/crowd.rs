@@ -1,14 +1,13 @@
 //! The sessions through the proxy, and the data that some of them move.
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, getrlimit, setrlimit};
-use socket2::{Domain, Socket, Type};
+use midspan_testbed::loopback::{Ends, session};
 
 use crate::Failure;
 
@@ -19,11 +18,6 @@ const PIECES_PER_SECOND: u64 = 10;
 const PIECE: usize = 1000;
 /// Time between two turns of the thread that moves the data.
 const TURN: Duration = Duration::from_millis(1);
-/// How long a connection may take.
-const LIMIT: Duration = Duration::from_secs(20);
-
-/// A session: the client's socket and the server's.
-pub type Ends = (TcpStream, TcpStream);
 
 /// The sessions; the data moves until this value is dropped.
 pub struct Crowd {
@@ -31,14 +25,6 @@ pub struct Crowd {
     stop: Arc<AtomicBool>,
     pieces: Arc<AtomicU64>,
     mover: Option<JoinHandle<()>>,
-}
-
-/// Uses as many descriptors as the system permits this process.
-pub fn raise_descriptor_limit() {
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    // If this fails, the first session beyond the limit reports it.
-    let _ = setrlimit(Resource::Nofile, limit);
 }
 
 impl Crowd {
@@ -54,7 +40,7 @@ impl Crowd {
     ) -> Result<Self, Failure> {
         let mut ends = Vec::new();
         for number in 0..sessions {
-            let opened = session(number / SESSIONS_OF_CLIENT, proxy, server);
+            let opened = session(u32::try_from(number / SESSIONS_OF_CLIENT)?, proxy, server);
             ends.push(opened.map_err(|error| {
                 format!("session {number} of {sessions} cannot be opened: {error}")
             })?);
@@ -94,20 +80,6 @@ impl Drop for Crowd {
             let _ = mover.join();
         }
     }
-}
-
-/// Opens a session for the client with this number.
-pub fn session(client: u64, proxy: SocketAddr, server: &TcpListener) -> Result<Ends, Failure> {
-    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-    // 127.1.0.1 and the following.
-    let address = Ipv4Addr::from(0x7f01_0001 + u32::try_from(client)?);
-    socket.bind(&SocketAddr::from((address, 0)).into())?;
-    socket.connect_timeout(&proxy.into(), LIMIT)?;
-    let client = TcpStream::from(socket);
-    client.set_nodelay(true)?;
-    let (far, _) = server.accept()?;
-    far.set_nodelay(true)?;
-    Ok((client, far))
 }
 
 /// Sends a piece on each session several times a second, spread over the time, and reads what has

@@ -3,8 +3,9 @@
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use midspan_testbed::loopback::Ends;
+
 use crate::Failure;
-use crate::crowd::Ends;
 
 /// Time between two pings.
 const PAUSE: Duration = Duration::from_millis(2);

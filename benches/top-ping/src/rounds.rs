@@ -1,14 +1,15 @@
 //! Runs in pairs, medians, table, verdict.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use midspan_records::statistics::quantile;
 use midspan_records::{By, Record, Records, Spread};
+use midspan_testbed::loopback::{free_address, raise_descriptor_limit, session};
 use midspan_testbed::program::{Launch, Program};
 
-use crate::crowd::{Crowd, raise_descriptor_limit, session};
+use crate::crowd::Crowd;
 use crate::ping::Ping;
 use crate::relay_time::{Costs, PAGES, SLICE_LIMIT, TOTAL_LIMIT, measure};
 use crate::{Failure, Plan};
@@ -20,7 +21,7 @@ const SETTLE: Duration = Duration::from_secs(2);
 const RATIO_LIMIT: f64 = 1.10;
 const EXCESS_LIMIT: Duration = Duration::from_millis(1);
 /// Number of the client that pings; the others have smaller numbers.
-const PINGING: u64 = 1_000_000;
+const PINGING: u32 = 1_000_000;
 
 /// One run: percentiles of the round-trip times, in seconds.
 #[derive(Debug, Clone, Copy)]
@@ -119,11 +120,6 @@ pub fn run(plan: &Plan) -> Result<bool, Failure> {
         );
     }
     Ok(is_met)
-}
-
-/// An address of this machine at which no program listens.
-fn free_address() -> Result<SocketAddr, Failure> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?)
 }
 
 fn start_top(plan: &Plan, socket: &Path) -> Result<Program, Failure> {

@@ -38,6 +38,15 @@ impl Source {
         Self::load_bounded(path.as_ref(), SIZE_LIMIT)
     }
 
+    /// The former text of a file, which may have another one now. It can name other files, as the file can.
+    #[must_use]
+    pub fn of_file(path: &Path, text: impl Into<Arc<str>>) -> Self {
+        Self {
+            folder: path.parent().map(Arc::from),
+            ..Self::new(path.display().to_string(), text)
+        }
+    }
+
     /// Reads a file that this text names: `file` is relative to the folder of this text's file, or
     /// absolute. It has at most `limit` bytes.
     ///

@@ -299,7 +299,7 @@ pub const TARGETS: &[Target] = &[
     },
     Target {
         name: "process_messages",
-        reads: "messages between helper, relay and resolver",
+        reads: "messages between helper, relay and resolver; what a program leaves to the next one",
         run: process_messages,
         longest: 8192,
         lines: &[functions(

@@ -43,12 +43,24 @@ pub fn is_held(capability: Capability) -> Result<bool, CapabilityError> {
 /// # Errors
 /// Those of `capset(2)` and `prctl(2)`; capabilities that were given up until then stay given up.
 pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
+    keep(kept, &[])
+}
+
+/// Like [`give_up_all_but`], but keeps those of `in_reserve` too: they are not effective, and only a program that this
+/// process [executes](crate::execution::execute) can use them.
+///
+/// # Errors
+/// As [`give_up_all_but`].
+pub fn keep(kept: &[Capability], in_reserve: &[Capability]) -> Result<(), CapabilityError> {
+    let is_kept = |capability: &Capability| kept.contains(capability);
+    let is_permitted =
+        |capability: &Capability| is_kept(capability) || in_reserve.contains(capability);
     set_no_new_privileges()?;
     // The bounding set can be reduced only with this capability; without it, no_new_privs alone
     // keeps programs from gaining any.
     if is_held(Capability::CAP_SETPCAP)? {
         for capability in caps::runtime::thread_all_supported() {
-            if !kept.contains(&capability) {
+            if !is_permitted(&capability) {
                 caps::drop(None, CapSet::Bounding, capability)
                     .map_err(failed("reduce the bounding set of capabilities"))?;
             }
@@ -56,13 +68,14 @@ pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
     }
     caps::clear(None, CapSet::Ambient).map_err(failed("clear the ambient capabilities"))?;
     let permitted = caps::read(None, CapSet::Permitted).map_err(failed("read the capabilities"))?;
-    let remaining: CapsHashSet = permitted
-        .into_iter()
-        .filter(|capability| kept.contains(capability))
-        .collect();
+    let permitted: CapsHashSet = permitted.into_iter().filter(is_permitted).collect();
+    let effective: CapsHashSet = permitted.iter().copied().filter(is_kept).collect();
     // In this order, each set stays within the set that limits it.
-    for set in [CapSet::Effective, CapSet::Permitted] {
-        caps::set(None, set, &remaining).map_err(failed("give up capabilities"))?;
+    for (set, capabilities) in [
+        (CapSet::Effective, &effective),
+        (CapSet::Permitted, &permitted),
+    ] {
+        caps::set(None, set, capabilities).map_err(failed("give up capabilities"))?;
     }
     caps::clear(None, CapSet::Inheritable).map_err(failed("give up capabilities"))
 }
@@ -80,6 +93,22 @@ pub fn pass_on<T>(capability: Capability, start: impl FnOnce() -> T) -> T {
         let _ = caps::drop(None, CapSet::Ambient, capability);
     }
     let _ = caps::drop(None, CapSet::Inheritable, capability);
+    result
+}
+
+/// Runs `execute`, which executes a program in this process, so that the program has all permitted capabilities of this
+/// thread. If it returns, the capabilities are as before.
+pub fn pass_all_on<T>(execute: impl FnOnce() -> T) -> T {
+    // A program of root gets them in any case. For another user's, ambient capabilities must be inheritable; if this
+    // fails, the program itself reports the missing capability.
+    let permitted = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    let _ = caps::set(None, CapSet::Inheritable, &permitted);
+    for capability in &permitted {
+        let _ = caps::raise(None, CapSet::Ambient, *capability);
+    }
+    let result = execute();
+    let _ = caps::clear(None, CapSet::Ambient);
+    let _ = caps::clear(None, CapSet::Inheritable);
     result
 }
 

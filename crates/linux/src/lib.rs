@@ -6,6 +6,7 @@ pub mod capability;
 pub mod connection_tracking;
 pub mod descriptor_passing;
 pub mod ethtool;
+pub mod execution;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod interface_request;

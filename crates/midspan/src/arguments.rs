@@ -192,6 +192,17 @@ pub enum Command {
     ///
     /// The same as SIGHUP, but also prints what is wrong with the file.
     Reload(ControlOptions),
+    /// Replace the program of a running proxy; sessions continue
+    ///
+    /// The proxy first tries the new program, and then executes it in the same process. Listeners, rules and live
+    /// sessions move to it. If the program cannot take over, the running one continues, and the exit status is 1. The exit
+    /// status is 3 if the running program is too old for this command.
+    /// Without PROGRAM: the file that the running program was started from, which a package may have replaced. The
+    /// configuration file is read again, so this also changes keys that need a restart otherwise (docs/upgrade.md).
+    #[command(
+        after_help = "Examples:\n  midspan upgrade\n  midspan upgrade /usr/local/bin/midspan"
+    )]
+    Upgrade(UpgradeOptions),
     /// Write the packets of both legs of one session to a pcapng file
     ///
     /// Needs CAP_NET_RAW, and the right to use the control socket of the running Midspan. `midspan top`
@@ -217,6 +228,9 @@ pub enum Command {
     /// The unprivileged part of `midspan run`; `midspan run` starts it
     #[command(hide = true)]
     Relay,
+    /// The trial of a program before an upgrade; `midspan run` starts it
+    #[command(hide = true)]
+    UpgradeTrial,
     /// The commands of the package midspan-lab.
     #[command(flatten)]
     LabPackage(LabPackage),
@@ -234,6 +248,17 @@ pub struct RunOptions {
     /// Write one byte to this descriptor and close it once connections are accepted
     #[arg(long, value_name = "DESCRIPTOR")]
     pub ready_fd: Option<i32>,
+}
+
+/// Options of `midspan upgrade`.
+#[derive(Debug, Args)]
+pub struct UpgradeOptions {
+    /// The new program
+    #[arg(value_name = "PROGRAM")]
+    pub program: Option<PathBuf>,
+    /// Which proxy.
+    #[command(flatten)]
+    pub control: ControlOptions,
 }
 
 /// Options of `midspan init`.

@@ -21,6 +21,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
             "learned",
             "overlay",
             "reload",
+            "upgrade",
             "bypass",
             "drain",
             "kick",

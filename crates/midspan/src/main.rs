@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         arguments.command,
         Command::Run(_)
             | Command::Relay
+            | Command::UpgradeTrial
             | Command::Thin(_)
             | Command::ThinWorker
             | Command::ThinPages
@@ -69,7 +70,9 @@ fn main() -> ExitCode {
         Command::Top(options) => commands::top::top(&options),
         Command::Kick(options) => commands::control::kick(&options),
         Command::Reload(options) => commands::control::reload(&options),
+        Command::Upgrade(options) => commands::upgrade::upgrade(&options),
         Command::Relay => commands::run::relay(),
+        Command::UpgradeTrial => commands::run::upgrade_trial(),
         Command::Capture(options) => commands::capture::capture(options),
         Command::Thin(options) => commands::thin::thin(&options),
         Command::ThinWorker => commands::thin::worker(),

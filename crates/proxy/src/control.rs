@@ -9,11 +9,13 @@
 //! | | [`ToRelay::Gate`] if a listener is transparent; [`ToRelay::Machine`]; [`FromRelay::Ready`] |
 //! | reload | [`ToRelay::Reload`]; one [`ToRelay::Listener`] for each listener |
 //! | | [`ToRelay::Gate`] if a listener is transparent; [`FromRelay::Reloaded`] or [`FromRelay::NotReloaded`] |
+//! | upgrade | [`ToRelay::Save`]; [`ToRelay::Greet`]; [`FromRelay::HandedOver`] or [`FromRelay::NotHandedOver`] |
 //! | commands | [`ToRelay::Kick`], [`FromRelay::Kicked`]; [`ToRelay::Forget`], [`FromRelay::Forgotten`] |
 //! | end | [`ToRelay::Drain`] |
 //!
 //! In a reload, a listener comes without sockets if the relay already has its sockets, and the gate comes
-//! with raw sockets only if there was no gate before. When rules no longer lead to removed listeners,
+//! with raw sockets only if there was no gate before. After an upgrade, listeners come without sockets too: the
+//! relay of the former program passes its own on. When rules no longer lead to removed listeners,
 //! [`ToRelay::Retire`] closes them.
 //!
 //! At any time after the start, the helper may send [`ToRelay::Machine`], [`ToRelay::Limits`], [`ToRelay::Paths`] and
@@ -63,6 +65,10 @@ pub(crate) enum ToRelay {
         /// Whether a socket comes with this message, behind the admin socket, over which the relay
         /// gets connections of the control socket's clients.
         has_pages: bool,
+        /// Whether another relay hands its sessions over to this one: the connection to it comes with this
+        /// message, behind the other sockets. Then the listeners come without those listening sockets that the
+        /// other relay has.
+        has_predecessor: bool,
         /// The mark of the fragmenter's packets, if there is a fragmenter. Its device and its raw
         /// sockets for IPv4 and IPv6 are the last descriptors of this message.
         fragmenter: Option<u32>,
@@ -85,6 +91,11 @@ pub(crate) enum ToRelay {
         /// Number of listeners that follow.
         listeners: usize,
     },
+    /// Send verdicts and known paths now, because another relay is about to read them.
+    Save,
+    /// Greet the relay at the other end of the connection that comes with this message, and hand all sessions over to
+    /// it when it is ready. [`FromRelay::HandedOver`] or [`FromRelay::NotHandedOver`] answers.
+    Greet,
     /// Changes the limits, because the machine permits more or less memory than before.
     Limits(RelayLimits),
     /// Closes the listening sockets at these addresses after a time.
@@ -158,6 +169,16 @@ pub(crate) enum FromRelay {
     Reloaded,
     /// The new listeners cannot be used; the old ones stay in force.
     NotReloaded,
+    /// Another relay has the sessions, and accepts the connections. This one drains the rest, and ends.
+    HandedOver {
+        /// How many sessions the other relay has.
+        sessions: u64,
+    },
+    /// The sessions stay here.
+    NotHandedOver {
+        /// Why.
+        reason: String,
+    },
     /// Verdicts about clients, in the file in memory that comes with this message.
     Verdicts,
     /// What is known of the paths to peers, in the file in memory that comes with this message.

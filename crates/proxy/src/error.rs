@@ -108,6 +108,9 @@ pub enum Error {
     /// The relay cannot start.
     #[error(transparent)]
     Relay(#[from] midspan_relay::Error),
+    /// Sessions cannot be taken over from another relay.
+    #[error("the sessions of the former program cannot be taken over: {0}")]
+    Handover(#[from] midspan_relay::HandoverError),
     /// The thread is working on the rules, so they cannot be read or changed now.
     #[error(
         "the rules are being worked on for long (does nft hang, or is the machine overloaded?); \

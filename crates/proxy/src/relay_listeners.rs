@@ -2,18 +2,30 @@
 //! and at every reload.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use midspan_policy::opening_bound::OpeningLimits;
 use midspan_policy::overlay::Overlay;
-use midspan_relay::{self as relay, Listener, ListenerId, OpenListener, Relay};
+use midspan_relay::{self as relay, Listener, ListenerId, OpenListener, Predecessor, Relay};
 use midspan_units::TimeSpan;
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::Error;
 use crate::control::GateAndSockets;
-use crate::gate::{Gate, GateListener};
+use crate::gate::{Gate, GateListener, GateStatistics};
+
+/// How long all sessions may stand still while they are handed over.
+pub(crate) const HANDOVER_LIMIT: Duration = Duration::from_secs(2);
+/// How long clients may take to complete the handshakes of connections that are being opened: several round trips of a
+/// satellite.
+const OPENING_LIMIT: Duration = Duration::from_secs(3);
+/// How long the predecessor may take to close its queue.
+const QUEUE_LIMIT: Duration = Duration::from_secs(5);
+const QUEUE_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long the threads may take to hear of other listeners.
 const UPDATE_LIMIT: Duration = Duration::from_secs(2);
@@ -23,6 +35,8 @@ pub(crate) struct RunningListeners {
     pub relay: Relay,
     /// The gate, if a listener is or was transparent.
     pub gate: Option<Gate>,
+    /// To open the gate again.
+    gate_parts: Option<GateAndSockets>,
     /// By the address of the listening sockets.
     known: BTreeMap<SocketAddr, Known>,
 }
@@ -49,12 +63,82 @@ impl RunningListeners {
         let relay = Relay::start(settings, listeners)?;
         relay.overlay().set_members(overlay);
         let all: Vec<Listener> = known.values().map(|of| of.listener.clone()).collect();
+        let gate_parts = gate.as_ref().and_then(duplicate);
         let gate = gate.map(|gate| start_gate(gate, &all, &relay));
         Ok(Self {
             gate: gate.transpose()?,
+            gate_parts,
             relay,
             known,
         })
+    }
+
+    /// Accepts connections instead of the predecessor from here on, and continues its sessions. Listeners without
+    /// sockets get those of the predecessor.
+    pub fn take_over(
+        settings: &relay::Settings,
+        predecessor: &Predecessor,
+        listeners: Vec<OpenListener>,
+        gate: Option<GateAndSockets>,
+    ) -> Result<(Self, u64), Error> {
+        let all: Vec<Listener> = (listeners.iter())
+            .map(|open| open.listener.clone())
+            .collect();
+        let addresses = all.iter().map(address).collect::<Result<Vec<_>, _>>()?;
+        let mut relay = Relay::start(settings, Vec::new())?;
+        relay.overlay().set_members(overlay_of(all.iter()));
+        let limit = OPENING_LIMIT + 2 * HANDOVER_LIMIT;
+        let taken = relay.take_over(predecessor, listeners, limit)?;
+        // From here on, this relay has the sessions, so an error is logged and does not end it.
+        let mut known = BTreeMap::new();
+        for ((listener, address), id) in all.iter().zip(addresses).zip(taken.listeners) {
+            let listener = listener.clone();
+            match id {
+                Ok(id) => {
+                    known.insert(address, Known { id, listener });
+                }
+                Err(error) => tracing::error!("listener \"{}\" is closed: {error}", listener.name),
+            }
+        }
+        let opened = (gate.as_ref()).and_then(|gate| take_gate(gate, &all, &relay));
+        let listeners = Self {
+            relay,
+            gate: opened,
+            gate_parts: gate,
+            known,
+        };
+        Ok((listeners, taken.sessions))
+    }
+
+    /// Lets new connections pass untouched, waits until all connections that are being opened have become sessions,
+    /// because only this relay has their server legs, and closes the gate. Waits for some seconds at most.
+    pub fn end_openings(&mut self) {
+        let Some(gate) = self.gate.take() else {
+            return;
+        };
+        let openings = self.relay.openings();
+        // None may be opened from now on.
+        openings.change_limits(OpeningLimits::default());
+        let until = Instant::now() + OPENING_LIMIT;
+        while openings.count() > 0 && Instant::now() < until {
+            std::thread::sleep(QUEUE_PAUSE);
+        }
+        let left = openings.count();
+        if left > 0 {
+            warn!(
+                left,
+                "clients that have not completed their handshakes have to connect again"
+            );
+        }
+        log_gate(&gate.statistics());
+    }
+
+    /// Opens the gate again after [`end_openings`](Self::end_openings).
+    pub fn open_gate_again(&mut self) {
+        let all: Vec<Listener> = self.known.values().map(|of| of.listener.clone()).collect();
+        let is_transparent = all.iter().any(Listener::is_transparent);
+        let parts = self.gate_parts.as_ref().filter(|_| is_transparent);
+        self.gate = parts.and_then(|parts| take_gate(parts, &all, &self.relay));
     }
 
     /// Takes over other listeners. Those that are no longer there stay until they are
@@ -72,6 +156,7 @@ impl RunningListeners {
         // First what may fail.
         let had_gate = self.gate.is_some();
         if let Some(gate) = gate.filter(|_| !had_gate) {
+            self.gate_parts = duplicate(&gate);
             self.gate = Some(start_gate(gate, &all, &self.relay)?);
         }
         let (new, old): (Vec<_>, Vec<_>) = listeners
@@ -186,6 +271,40 @@ fn overlay_of<'a>(mut listeners: impl Iterator<Item = &'a Listener>) -> Option<O
     listeners.find_map(|listener| listener.overlay().cloned())
 }
 
+/// The gate of a relay that has taken over. Its queue is free as soon as the predecessor has closed it; until then, SYNs
+/// pass untouched.
+fn take_gate(
+    (settings, sockets): &GateAndSockets,
+    all: &[Listener],
+    relay: &Relay,
+) -> Option<Gate> {
+    let until = Instant::now() + QUEUE_LIMIT;
+    loop {
+        let opened = (sockets.iter().map(OwnedFd::try_clone))
+            .collect::<io::Result<Vec<_>>>()
+            .and_then(|sockets| {
+                let mut sockets = sockets.into_iter();
+                let raw = [sockets.next(), sockets.next()];
+                let listeners = || GateListener::all(all, relay.offered());
+                Gate::start(settings, listeners, relay, raw)
+            });
+        match opened {
+            Ok(gate) => return Some(gate),
+            Err(_) if Instant::now() < until => std::thread::sleep(QUEUE_PAUSE),
+            Err(error) => {
+                tracing::error!("new connections pass untouched: no queue can be opened: {error}");
+                return None;
+            }
+        }
+    }
+}
+
+/// The same gate once more; `None` if no descriptor is left.
+fn duplicate((settings, sockets): &GateAndSockets) -> Option<GateAndSockets> {
+    let sockets = sockets.iter().map(OwnedFd::try_clone);
+    Some((*settings, sockets.collect::<io::Result<_>>().ok()?))
+}
+
 fn start_gate(
     (settings, sockets): GateAndSockets,
     listeners: &[Listener],
@@ -202,4 +321,19 @@ fn start_gate(
         );
         Error::system("take the queue of transparent listeners")(source)
     })
+}
+
+/// Logs the gate's counters in one line.
+pub fn log_gate(all: &GateStatistics) {
+    let bypasses = all.bypasses().into_iter().filter(|(_, count)| *count > 0);
+    let bypasses: Vec<String> = bypasses
+        .map(|(reason, count)| format!("{reason} {count}"))
+        .collect();
+    info!(
+        taken = all.taken,
+        refused = all.refused,
+        unanswered = all.unanswered,
+        left_alone = %bypasses.join(", "),
+        "no more connections are accepted"
+    );
 }

@@ -1,6 +1,6 @@
 //! The main function of the relay process.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
@@ -13,34 +13,35 @@ use midspan_policy::hosts::Hosts;
 use midspan_policy::{Offered, server_windows};
 use midspan_relay::access::Network;
 use midspan_relay::kick::{Kick, Target};
-use midspan_relay::machine::{self, Machine};
 use midspan_relay::remembered::Remembered;
-use midspan_relay::{self as relay, OpenListener, Relay};
+use midspan_relay::{self as relay, Predecessor, Relay, Successor};
 use midspan_service::{child, logging, message};
 use midspan_units::{Time, TimeSpan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
 use crate::Error;
-use crate::admin::Admin;
 use crate::admin::NarrowObserver;
 use crate::admin::host::HostCounters;
 use crate::configuration::RelaySettings;
-use crate::control::KeptVerdicts;
-use crate::control::{FromRelay, GateAndSockets, ROUTES_AT_ONCE, ToRelay};
+use crate::control::{FromRelay, ROUTES_AT_ONCE, ToRelay};
 use crate::fragmenting::{self, FragmentCounters, FragmentSizes};
-use crate::gate::{Gate, GateStatistics};
+use crate::gate::Gate;
 use crate::health::Health;
-use crate::keeper::{self, Saved};
+use crate::keeper;
 use crate::late::ThreadName;
 use crate::learned::{self, ForgottenCounts};
 use crate::overlay;
-use crate::relay_listeners::RunningListeners;
+use crate::relay_configuration::{learn_machine, receive_configuration, receive_listeners};
+use crate::relay_listeners::{HANDOVER_LIMIT, RunningListeners, log_gate};
 use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
 use crate::resolver;
 
 /// How often live sessions are read for the metrics, if there is an admin listener.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_seconds(1);
+
+/// How long the greeting of the relay that hands over its sessions may take.
+const MEETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often the relay reports routes that splitting does not help. The helper changes the rules
 /// for each report.
@@ -95,7 +96,15 @@ fn serve() -> Result<(), Error> {
     let limit = received.watchdog_timeout;
     let is_observed = received.admin.has_listener();
     let (verdicts, mut keeper) = keeper::start(received.verdicts);
-    let relay = relay_settings(&settings, is_observed, offered, verdicts);
+    let predecessor = received
+        .predecessor
+        .map(|socket| Predecessor::meet(socket, MEETING_LIMIT));
+    let predecessor = predecessor.transpose()?;
+    let relay = relay::Settings {
+        // The sessions' times are those of the predecessor's clock.
+        begins_at: predecessor.as_ref().map_or(Time::ZERO, Predecessor::now),
+        ..relay_settings(&settings, is_observed, offered, verdicts)
+    };
     let fragments = FragmentCounters::default();
     let fragment_sizes = FragmentSizes::default();
     fragment_sizes.set(&received.listeners);
@@ -103,7 +112,17 @@ fn serve() -> Result<(), Error> {
         fragmenting::start(mark, descriptors, &fragment_sizes, &fragments)
             .map_err(Error::system("start the fragmenter"))?;
     }
-    let mut listeners = RunningListeners::start(&relay, received.listeners, received.gate)?;
+    let mut listeners = match &predecessor {
+        None => RunningListeners::start(&relay, received.listeners, received.gate)?,
+        Some(predecessor) => {
+            let (listeners, gate) = (received.listeners, received.gate);
+            let (listeners, sessions) =
+                RunningListeners::take_over(&relay, predecessor, listeners, gate)?;
+            info!(sessions, "taken over from the relay of the former program");
+            listeners
+        }
+    };
+    drop(predecessor);
     listeners.relay.set_resolver(resolver)?;
     let gate = listeners.gate.as_ref().map(Gate::observer);
     let narrow = NarrowObserver {
@@ -113,17 +132,44 @@ fn serve() -> Result<(), Error> {
     let observer = listeners.relay.observer();
     let mut has_exchanges = false;
     start_exchanges(&listeners.relay, &mut has_exchanges)?;
-    (received.admin).start(observer, gate, narrow, host, process, health.clone())?;
+    let pages = (received.admin).start(observer, gate, narrow, host, process, health.clone())?;
     message::send(&helper, &FromRelay::Ready, &[])?;
     let mut watch = ThreadWatch::new(settings.threads, limit, health.clone());
     let mut found_at = Instant::now();
     let mut kicks = Kicks::default();
+    let mut successor: Option<Successor> = None;
     loop {
         let interval = match kicks.are_under_way() {
             true => DRAIN_INTERVAL,
             false => LOOK_INTERVAL,
         };
-        if is_readable(&helper, interval)? {
+        let (is_message, is_successor_ready) = wait(
+            &helper,
+            successor.as_ref().map(Successor::descriptor),
+            interval,
+        )?;
+        if let Some(ready) = successor.take_if(|_| is_successor_ready) {
+            listeners.end_openings();
+            match listeners.relay.hand_over(&ready, HANDOVER_LIMIT) {
+                Ok(sessions) => {
+                    info!(sessions, "handed over to the relay of the next program");
+                    let RunningListeners { relay, .. } = listeners;
+                    if let Some(pages) = pages {
+                        pages.stop();
+                    }
+                    message::send(&helper, &FromRelay::HandedOver { sessions }, &[])?;
+                    // The proxy does not drain: requests that are being answered must not get this as the state.
+                    return drain(relay, &helper, &settings, None, (watch, &health));
+                }
+                Err(error) => {
+                    warn!("the sessions stay in this relay: {error}");
+                    let reason = error.to_string();
+                    listeners.open_gate_again();
+                    message::send(&helper, &FromRelay::NotHandedOver { reason }, &[])?;
+                }
+            }
+        }
+        if is_message {
             match message::receive(&helper)? {
                 Some((ToRelay::Drain, _)) => {
                     let verdicts = listeners.relay.verdicts().clone();
@@ -173,6 +219,11 @@ fn serve() -> Result<(), Error> {
                     // The files are without what was forgotten before the operator has the answer.
                     keeper.send_at_once(&helper, &listeners.relay)?;
                     message::send(&helper, &FromRelay::Forgotten { number, forgotten }, &[])?;
+                }
+                Some((ToRelay::Save, _)) => keeper.send_at_once(&helper, &listeners.relay)?,
+                Some((ToRelay::Greet, sockets)) => {
+                    let socket = sockets.into_iter().next().ok_or(Error::OutOfTurn)?;
+                    successor = Some(listeners.relay.greet_successor(socket)?);
                 }
                 Some((ToRelay::Limits(limits), _)) => listeners.relay.change_limits(&limits),
                 Some((ToRelay::Retire { addresses, after }, _)) => {
@@ -313,113 +364,6 @@ fn end_for(thread: ThreadName, limit: TimeSpan, helper: &OwnedFd) -> Error {
     }
 }
 
-/// Listeners, with sockets if they are new, and the gate if a listener is transparent.
-type ListenersAndGate = (Vec<OpenListener>, Option<GateAndSockets>);
-
-/// The settings that the helper has sent.
-struct Received {
-    settings: RelaySettings,
-    watchdog_timeout: TimeSpan,
-    admin: Admin,
-    verdicts: Saved,
-    /// For the fragmenter: the mark of its packets, its device and raw sockets.
-    cutting: Option<(u32, Vec<OwnedFd>)>,
-    listeners: Vec<OpenListener>,
-    gate: Option<GateAndSockets>,
-}
-
-/// Receives the settings; `None` if the helper has ended meanwhile.
-fn receive_configuration(helper: &OwnedFd) -> Result<Option<Received>, Error> {
-    let (settings, (log, watchdog_timeout), count, admin, (verdicts, cutting)) =
-        match message::receive(helper)? {
-            Some((
-                ToRelay::Settings {
-                    relay,
-                    log,
-                    watchdog_timeout,
-                    listeners,
-                    admin,
-                    has_pages,
-                    fragmenter,
-                    verdicts,
-                },
-                descriptors,
-            )) => {
-                let mut descriptors = descriptors.into_iter();
-                let admin = admin.and_then(|settings| Some((settings, descriptors.next()?)));
-                let passed = has_pages.then(|| descriptors.next()).flatten();
-                let admin = Admin::new(admin, passed);
-                let verdicts = Saved {
-                    place: verdicts,
-                    file: match verdicts {
-                        KeptVerdicts::InFile => descriptors.next(),
-                        KeptVerdicts::Nowhere | KeptVerdicts::New => None,
-                    },
-                };
-                let cutting = fragmenter.map(|mark| (mark, descriptors.collect()));
-                (
-                    relay,
-                    (log, watchdog_timeout),
-                    listeners,
-                    admin,
-                    (verdicts, cutting),
-                )
-            }
-            Some(_) => return Err(Error::OutOfTurn),
-            None => return Ok(None),
-        };
-    logging::start(log).map_err(Error::system("start the thread of the log"))?;
-    let received = receive_listeners(helper, count)?;
-    match message::receive(helper)? {
-        Some((ToRelay::Machine, list)) => learn_machine(list)?,
-        Some(_) => return Err(Error::OutOfTurn),
-        None => return Ok(None),
-    }
-    Ok(received.map(|(listeners, gate)| Received {
-        settings,
-        watchdog_timeout,
-        admin,
-        verdicts,
-        cutting,
-        listeners,
-        gate,
-    }))
-}
-
-/// Receives listeners, and the gate if one of them is transparent.
-fn receive_listeners(helper: &OwnedFd, count: usize) -> Result<Option<ListenersAndGate>, Error> {
-    let mut listeners = Vec::new();
-    for _ in 0..count {
-        match message::receive(helper)? {
-            Some((ToRelay::Listener(listener), sockets)) => listeners.push(OpenListener {
-                listener: *listener,
-                sockets,
-            }),
-            Some(_) => return Err(Error::OutOfTurn),
-            None => return Ok(None),
-        }
-    }
-    let gate = if listeners.iter().any(|open| open.listener.is_transparent()) {
-        match message::receive(helper)? {
-            Some((ToRelay::Gate(gate), sockets)) => Some((gate, sockets)),
-            Some(_) => return Err(Error::OutOfTurn),
-            None => return Ok(None),
-        }
-    } else {
-        None
-    };
-    Ok(Some((listeners, gate)))
-}
-
-/// Sets this machine's addresses.
-fn learn_machine(list: Vec<OwnedFd>) -> Result<(), Error> {
-    let list = list.into_iter().next().ok_or(Error::OutOfTurn)?;
-    let machine = Machine::from_memory(list)
-        .map_err(Error::system("read which addresses are this machine's"))?;
-    machine::learn(machine);
-    Ok(())
-}
-
 /// The features of this machine for policies.
 fn offered() -> Offered {
     let names = tcp::available_congestion_controls().unwrap_or_default();
@@ -523,30 +467,28 @@ fn drain(
     Ok(())
 }
 
-/// Logs the gate's counters in one line.
-fn log_gate(all: &GateStatistics) {
-    let bypasses = all.bypasses().into_iter().filter(|(_, count)| *count > 0);
-    let bypasses: Vec<String> = bypasses
-        .map(|(reason, count)| format!("{reason} {count}"))
-        .collect();
-    info!(
-        taken = all.taken,
-        refused = all.refused,
-        unanswered = all.unanswered,
-        left_alone = %bypasses.join(", "),
-        "no more connections are accepted"
-    );
+fn is_readable(helper: &OwnedFd, timeout: Duration) -> Result<bool, Error> {
+    wait(helper, None, timeout).map(|(is_message, _)| is_message)
 }
 
-fn is_readable(helper: &OwnedFd, timeout: Duration) -> Result<bool, Error> {
+/// Whether there is a message of the helper, and whether the successor is ready.
+fn wait(
+    helper: &OwnedFd,
+    successor: Option<BorrowedFd<'_>>,
+    timeout: Duration,
+) -> Result<(bool, bool), Error> {
     let timeout = Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
     };
-    let mut descriptors = [PollFd::new(helper, PollFlags::IN)];
+    let mut descriptors: Vec<PollFd<'_>> = std::iter::once(helper.as_fd())
+        .chain(successor)
+        .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+        .collect();
     match poll(&mut descriptors, Some(&timeout)) {
-        Ok(ready) => Ok(ready > 0),
-        Err(rustix::io::Errno::INTR) => Ok(false),
-        Err(error) => Err(Error::system("wait for the helper")(error.into())),
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(Error::system("wait for the helper")(error.into())),
     }
+    let mut ready = descriptors.iter().map(|of| !of.revents().is_empty());
+    Ok((ready.next() == Some(true), ready.next() == Some(true)))
 }

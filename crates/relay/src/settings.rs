@@ -92,6 +92,17 @@ pub struct OpenListener {
     pub sockets: Vec<OwnedFd>,
 }
 
+impl OpenListener {
+    /// A listener whose sockets another relay has, which hands them over.
+    #[must_use]
+    pub const fn without_sockets(listener: Listener) -> Self {
+        Self {
+            listener,
+            sockets: Vec::new(),
+        }
+    }
+}
+
 /// Why a relay cannot start.
 #[derive(Debug, Error)]
 pub enum Error {

@@ -176,14 +176,14 @@ impl Relay {
 
     /// Takes over the sessions of a predecessor. All threads stop meanwhile, at most for about the limit. Each session
     /// keeps the settings of the listener that it had. Afterwards, this relay accepts connections for these
-    /// `listeners`, by the sockets of the predecessor at the same addresses.
+    /// `listeners`: by their own sockets, or, if they have none, by those of the predecessor at the same address.
     ///
     /// # Errors
     /// The sessions stay with the predecessor.
     pub fn take_over(
         &mut self,
         predecessor: &Predecessor,
-        listeners: Vec<Listener>,
+        listeners: Vec<OpenListener>,
         limit: Duration,
     ) -> Result<TakenOver, HandoverError> {
         let until = Instant::now() + limit;
@@ -197,7 +197,7 @@ impl Relay {
     fn take_over_until(
         &mut self,
         predecessor: &Predecessor,
-        listeners: Vec<Listener>,
+        listeners: Vec<OpenListener>,
         until: Instant,
     ) -> Result<TakenOver, HandoverError> {
         let Predecessor {
@@ -227,7 +227,7 @@ impl Relay {
         let (sent, mut sockets) = self.deliver(channel, &deliveries, until)?;
         drop(deliveries);
         let listeners = listeners.into_iter();
-        let listeners = listeners.map(|listener| open(listener, &mut sockets, &self.threads));
+        let listeners = listeners.map(|open| with_sockets(open, &mut sockets, &self.threads));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
         let sessions = sum(&reports, verdicts.len(), until)?;
         if sent != sessions {
@@ -326,17 +326,16 @@ impl Relay {
 /// Listening sockets by their address.
 type ListeningSockets = BTreeMap<SocketAddr, Vec<OwnedFd>>;
 
-/// A listener with the sockets of the predecessor at its address.
-fn open(
-    listener: Listener,
+/// A listener with sockets: its own, or those of the predecessor at its address.
+fn with_sockets(
+    mut open: OpenListener,
     sockets: &mut ListeningSockets,
     threads: &[RunningThread],
 ) -> Result<OpenListener, HandoverError> {
-    let found = listener.listen.and_then(|address| sockets.remove(&address));
-    let Some(sockets) = found else {
-        return Err(HandoverError::NoSocket(listener.name));
-    };
-    let open = OpenListener { listener, sockets };
+    if open.sockets.is_empty() {
+        let found = (open.listener.listen).and_then(|address| sockets.remove(&address));
+        open.sockets = found.ok_or_else(|| HandoverError::NoSocket(open.listener.name.clone()))?;
+    }
     super::check(&open, threads.len())?;
     Ok(open)
 }

@@ -8,7 +8,8 @@
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -19,7 +20,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::SocketType;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_type};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use thiserror::Error;
 
@@ -69,10 +72,12 @@ pub enum ChildError {
 #[derive(Debug)]
 pub struct ChildProcess {
     name: &'static str,
-    child: Child,
+    id: Pid,
     connection: OwnedFd,
     /// Readable when the process has ended.
     end: OwnedFd,
+    /// How it has ended, once it was waited for. Then the id may belong to another process.
+    status: Option<ExitStatus>,
 }
 
 impl ChildProcess {
@@ -101,23 +106,38 @@ impl ChildProcess {
             .map_err(|source| ChildError::Start { name, source })?;
         // The command holds the other end of the connection.
         drop(command);
-        let end = open_end(&child).map_err(|source| {
+        Self::adopt(name, child.id(), connection).inspect_err(|_| {
             let _ = child.kill();
             let _ = child.wait();
-            ChildError::Wait { name, source }
-        })?;
+        })
+    }
+
+    /// A child of this process that this program has not started: it was started before this process executed
+    /// this program. The caller has the connection to it.
+    ///
+    /// # Errors
+    /// There is no such child.
+    pub fn adopt(name: &'static str, id: u32, connection: OwnedFd) -> Result<Self, ChildError> {
+        let open = || -> io::Result<(Pid, OwnedFd)> {
+            // The child has not been waited for, so the id still is its own.
+            let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+            let id = id.ok_or(io::ErrorKind::InvalidInput)?;
+            Ok((id, pidfd_open(id, PidfdFlags::empty())?))
+        };
+        let (id, end) = open().map_err(|source| ChildError::Wait { name, source })?;
         Ok(Self {
             name,
-            child,
+            id,
             connection,
             end,
+            status: None,
         })
     }
 
     /// Its process id.
     #[must_use]
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.id.as_raw_pid().cast_unsigned()
     }
 
     /// The connection: readable when the child has sent something, or is gone.
@@ -134,7 +154,15 @@ impl ChildProcess {
 
     /// How the process has ended, if it has.
     pub fn ended(&mut self) -> Option<ExitStatus> {
-        self.child.try_wait().ok().flatten()
+        self.try_wait().ok().flatten()
+    }
+
+    fn try_wait(&mut self) -> io::Result<Option<ExitStatus>> {
+        if self.status.is_none() {
+            let waited = waitpid(Some(self.id), WaitOptions::NOHANG)?;
+            self.status = waited.map(|(_, status)| ExitStatus::from_raw(status.as_raw()));
+        }
+        Ok(self.status)
     }
 
     /// Waits for the end, which is about to come; forces it after `limit`.
@@ -155,7 +183,7 @@ impl ChildProcess {
     /// See [`ChildError`].
     pub fn kill(&mut self) -> Result<ExitStatus, ChildError> {
         // An error means that it has ended already.
-        let _ = self.child.kill();
+        let _ = pidfd_send_signal(&self.end, Signal::KILL);
         self.wait()
     }
 
@@ -163,7 +191,7 @@ impl ChildProcess {
         // A thread that waits in the kernel keeps its process; it must not keep the parent.
         let limit = Instant::now() + KILL_LIMIT;
         loop {
-            match self.child.try_wait() {
+            match self.try_wait() {
                 Ok(Some(status)) => return Ok(status),
                 Ok(None) if Instant::now() >= limit => {
                     return Err(ChildError::NotEnded(self.name));
@@ -184,13 +212,6 @@ impl Drop for ChildProcess {
     fn drop(&mut self) {
         let _ = self.kill();
     }
-}
-
-fn open_end(child: &Child) -> io::Result<OwnedFd> {
-    // The child has not been waited for, so the id still is its own.
-    let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let id = id.ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(pidfd_open(id, PidfdFlags::empty())?)
 }
 
 /// This program once more: its standard input is the `connection`, it has no environment, its

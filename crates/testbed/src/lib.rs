@@ -2,6 +2,7 @@
 //!
 //! - [`network`]: hosts and routers, each a network namespace; links, addresses and routes.
 //! - [`program`]: starts a program with a configuration, waits until it is ready, and ends it.
+//! - [`loopback`]: sessions through a proxy on this machine, without namespaces.
 //! - `kernel_tests` (feature `kernel-tests`): the harness of kernel tests. It runs each test in a
 //!   process and a network namespace of its own.
 //! - `testing` (the same feature): short forms for kernel tests. They panic where the other modules
@@ -12,6 +13,7 @@
 
 #[cfg(feature = "kernel-tests")]
 pub mod kernel_tests;
+pub mod loopback;
 pub mod network;
 pub mod program;
 #[cfg(feature = "kernel-tests")]

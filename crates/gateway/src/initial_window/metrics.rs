@@ -1,5 +1,7 @@
 //! The metrics of the routes of a mark.
 
+use serde::{Deserialize, Serialize};
+
 use rtnetlink::packet_core::Nla;
 use rtnetlink::packet_route::AddressFamily;
 use rtnetlink::packet_route::route::{
@@ -11,7 +13,9 @@ use rtnetlink::packet_route::route::{
 const LOCKED_MTU: u32 = 1 << 2;
 
 /// What connections get from the routes of their mark.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
 pub struct MarkedRoute {
     /// Initial congestion window in segments (`initcwnd`); with `None`, the host's applies.
     pub initial_window: Option<u32>,
@@ -23,7 +27,7 @@ pub struct MarkedRoute {
 }
 
 /// The packets that leave by the device of a fragmenter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ThroughDevice {
     /// IPv4 packets, too, leave by the device. IP itself could fragment them, but only for the MTU
     /// of the outgoing device.

@@ -31,6 +31,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::claim::{Claim, Kind};
@@ -134,7 +135,7 @@ pub struct Refreshed {
 }
 
 /// The mark of each window.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Places(Vec<(u8, MarkedRoute)>);
 
 /// Initial windows in force. Dropping this value removes them.
@@ -194,6 +195,21 @@ impl InitialWindows {
         windows: &BTreeSet<(u8, MarkedRoute)>,
         device: Option<u32>,
     ) -> Result<Self, InitialWindowError> {
+        Self::install_at(numbers, Places::default(), windows, device)
+    }
+
+    /// Like [`install_through`](Self::install_through). Windows keep the marks that they have at these places, because
+    /// existing connections have the marks.
+    ///
+    /// # Errors
+    /// See [`InitialWindowError`]. After an error, nothing stays in force.
+    pub fn install_at(
+        numbers: WindowNumbers,
+        Places(places): Places,
+        windows: &BTreeSet<(u8, MarkedRoute)>,
+        device: Option<u32>,
+    ) -> Result<Self, InitialWindowError> {
+        let windows = reassign(&places, windows);
         let possible = numbers.marks.count();
         if u32::try_from(windows.len()).is_ok_and(|wanted| wanted > possible) {
             return Err(InitialWindowError::TooManyWindows {
@@ -216,7 +232,7 @@ impl InitialWindows {
         let watch = RouteWatch::open().map_err(InitialWindowError::Watch)?;
         let mut installed = Self {
             numbers,
-            windows: windows.iter().copied().collect(),
+            windows,
             mirror,
             tables,
             watch,

@@ -33,6 +33,11 @@ impl EarlyDemux {
         self.was_on
     }
 
+    /// The parameter, which the former program of this process has changed.
+    pub const fn of_former(was_on: bool) -> Self {
+        Self { was_on }
+    }
+
     /// A value for a process that does not change the parameter.
     pub const fn leave() -> Self {
         Self { was_on: false }

@@ -57,6 +57,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rtnetlink::packet_route::AddressFamily;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::claim::{Claim, Kind};
@@ -186,6 +187,24 @@ fn queue_method(plan: &Plan) -> Result<QueueMethod, NftablesError> {
     })
 }
 
+/// What a program of this process tells the next one about its rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Adopted {
+    /// Whether new connections are intercepted.
+    pub taking: bool,
+    /// Whether the kernel's parameter [`EarlyDemux::NAME`] was on before Midspan changed it.
+    pub early_demux_was_on: bool,
+}
+
+/// What becomes of rules and routes that are in force already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Former {
+    /// They are leftovers, and are removed.
+    Removed,
+    /// Connections need them, so they stay until they are replaced.
+    Adopted(Adopted),
+}
+
 /// Rules and routes in force. Dropping this value removes them.
 ///
 /// The caller waits until one of [`changes`](Self::changes) is readable, or for some seconds, and
@@ -197,6 +216,8 @@ pub struct Interception {
     early_demux: EarlyDemux,
     reuse_sockets: ReuseSockets,
     taking: bool,
+    /// Whether dropping this value removes rules and routes.
+    is_own: bool,
     /// Whether IPv6 is switched on, so that IPv6 connections can be routed to this machine.
     has_ipv6: bool,
     netlink: Netlink,
@@ -221,7 +242,31 @@ impl Interception {
     pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
         // The leftovers of a killed check, whose rules would otherwise stay in force.
         remove_leftovers(&plan.numbers.trial())?;
-        Self::install_with(plan, true)
+        Self::install_with(plan, Former::Removed, true)
+    }
+
+    /// Replaces rules and routes that the former program of this process has left in force: the rules in one step, so
+    /// that existing connections continue. New connections are intercepted from the beginning if `taking`. Until
+    /// [`own`](Self::own) is called, dropping this value leaves everything in force.
+    ///
+    /// # Errors
+    /// See [`InterceptionError`]. After an error, everything stays in force, perhaps with the rules of this plan.
+    pub fn adopt(plan: Plan, was: Adopted) -> Result<Self, InterceptionError> {
+        Self::install_with(plan, Former::Adopted(was), true)
+    }
+
+    /// From now on, dropping this value removes rules and routes.
+    pub const fn own(&mut self) {
+        self.is_own = true;
+    }
+
+    /// What the next program of this process needs to [adopt](Self::adopt) rules and routes.
+    #[must_use]
+    pub const fn adoptable(&self) -> Adopted {
+        Adopted {
+            taking: self.taking,
+            early_demux_was_on: self.early_demux.was_on(),
+        }
     }
 
     /// Like [`install`](Self::install), but only for a short [probe](Self::probe): no parameter of
@@ -230,14 +275,20 @@ impl Interception {
     /// # Errors
     /// Like those of [`install`](Self::install).
     pub fn install_to_probe(plan: Plan) -> Result<Self, InterceptionError> {
-        Self::install_with(plan, false)
+        Self::install_with(plan, Former::Removed, false)
     }
 
-    fn install_with(plan: Plan, change_parameters: bool) -> Result<Self, InterceptionError> {
+    fn install_with(
+        plan: Plan,
+        former: Former,
+        change_parameters: bool,
+    ) -> Result<Self, InterceptionError> {
         let marks = marks(&plan)?;
         let claim = claim(&plan.numbers)?;
         let netlink = Netlink::open()?;
-        local_delivery::remove(&netlink, &plan.numbers)?;
+        if former == Former::Removed {
+            local_delivery::remove(&netlink, &plan.numbers)?;
+        }
         if local_delivery::is_table_taken(&netlink, &plan.numbers)? {
             return Err(InterceptionError::RoutingTableInUse(
                 plan.numbers.routing_table,
@@ -252,12 +303,14 @@ impl Interception {
             plan,
             marks,
             method,
-            early_demux: match change_parameters {
-                true => EarlyDemux::read(),
-                false => EarlyDemux::leave(),
+            early_demux: match (former, change_parameters) {
+                (Former::Adopted(was), _) => EarlyDemux::of_former(was.early_demux_was_on),
+                (Former::Removed, true) => EarlyDemux::read(),
+                (Former::Removed, false) => EarlyDemux::leave(),
             },
             reuse_sockets: ReuseSockets::default(),
-            taking: false,
+            taking: matches!(former, Former::Adopted(Adopted { taking: true, .. })),
+            is_own: former == Former::Removed,
             has_ipv6: has_ipv6(),
             netlink,
             as_put: AsPut::default(),
@@ -267,7 +320,7 @@ impl Interception {
             routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
             _claim: claim,
         };
-        if change_parameters {
+        if change_parameters && former == Former::Removed {
             // Counters of an earlier run, which was killed.
             let old = untouched::table(&installed.plan.numbers);
             nftables::apply(&rules::removal(&old))?;
@@ -532,6 +585,9 @@ fn has_ipv6() -> bool {
 
 impl Drop for Interception {
     fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
         // At a drop, an error cannot be returned. Without a relay the rules let all packets pass,
         // and the next run replaces them.
         let _ = nftables::apply(&rules::removal(&self.plan.numbers.table));

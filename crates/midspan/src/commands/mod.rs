@@ -13,6 +13,7 @@ pub mod run;
 pub mod takeover;
 pub mod thin;
 pub mod top;
+pub mod upgrade;
 
 // The commands of the package midspan-lab, and what they have in common.
 #[cfg(feature = "lab")]

@@ -1,6 +1,7 @@
 //! `midspan run`: the proxy.
 
 use midspan_linux::descriptor_passing::inherited;
+use midspan_linux::execution;
 use midspan_proxy::LogLevel;
 use midspan_proxy::configuration::Configuration;
 use miette::{Context, IntoDiagnostic};
@@ -18,6 +19,8 @@ pub fn run(options: RunOptions) -> Outcome {
     }
     let ready = options
         .ready_fd
+        // It belongs to the first program of this process.
+        .filter(|_| !execution::has_inherited())
         .map(|number| {
             inherited(number)
                 .into_diagnostic()
@@ -27,6 +30,7 @@ pub fn run(options: RunOptions) -> Outcome {
     midspan_proxy::run(midspan_proxy::RunOptions {
         configuration: options.config,
         relay_arguments: vec!["relay".to_owned()],
+        trial_arguments: vec!["upgrade-trial".to_owned()],
         ready,
         log_level: match printing::verbosity() {
             Verbosity::Quiet => Some(LogLevel::Warn),
@@ -40,5 +44,11 @@ pub fn run(options: RunOptions) -> Outcome {
 /// The relay process, which the helper starts.
 pub fn relay() -> Outcome {
     midspan_proxy::relay_main()?;
+    Ok(true)
+}
+
+/// The trial of this program, which a running proxy starts before an upgrade.
+pub fn upgrade_trial() -> Outcome {
+    midspan_proxy::trial_main()?;
     Ok(true)
 }

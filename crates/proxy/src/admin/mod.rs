@@ -41,7 +41,7 @@ use host::HostCounters;
 use midspan_linux::process_use::ProcessFiles;
 use midspan_relay::observation::Observer;
 use midspan_relay::remembered::Remembered;
-use midspan_service::pages::{Clients, Server};
+use midspan_service::pages::{Clients, RunningServer, Server};
 
 /// What is known of narrow clients, outside of sessions.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Admin {
         self.listener.is_some()
     }
 
-    /// Serves the pages, in a thread that ends with the process.
+    /// Serves the pages, in a thread that ends with the process; `None` if there are no clients.
     ///
     /// # Errors
     /// The thread or its runtime cannot be had.
@@ -82,7 +82,7 @@ impl Admin {
         host: Option<HostCounters>,
         process: Option<ProcessFiles>,
         health: Health,
-    ) -> Result<(), Error> {
+    ) -> Result<Option<RunningServer>, Error> {
         let network = self.listener.map(|(settings, socket)| {
             let listener = std::net::TcpListener::from(socket);
             Clients::Network(listener, settings.names)
@@ -92,7 +92,7 @@ impl Admin {
             .chain(self.passed.map(Clients::Passed))
             .collect();
         if clients.is_empty() {
-            return Ok(());
+            return Ok(None);
         }
         let service = server::Service::new(relay, gate, narrow, host, process, health);
         Server::new(clients, service)
@@ -100,6 +100,7 @@ impl Admin {
                 let failed = |error| tracing::error!("pages are no longer served: {error}");
                 server.start("admin", || {}, failed)
             })
+            .map(Some)
             .map_err(Error::system("start the thread of the admin listener"))
     }
 }

@@ -51,6 +51,26 @@ impl Configuration {
             "[admin]" => admin,
         }
     }
+
+    /// Replaces what not even another program can change while sessions continue by the running configuration's: names
+    /// and numbers that are in rules, in marks of sockets and in packets, and the control socket. Returns the keys that
+    /// had other values.
+    pub fn keep_numbers(&mut self, running: &Self) -> Vec<&'static str> {
+        self.interception.numbers.marks = running.interception.numbers.marks;
+        keep! {
+            self, running,
+            "marks.mask" => marks.marks,
+            "marks.table" => marks.table,
+            "marks.priority" => marks.priority,
+            "interception.table" => interception.numbers.table,
+            "interception.routing_table" => interception.numbers.routing_table,
+            "interception.rule_priority" => interception.numbers.rule_priority,
+            "interception.forward_priority" => interception.numbers.forward_priority,
+            "interception.zone" => interception.numbers.zone,
+            "interception.queue" => interception.numbers.queue,
+            "control.socket" => control,
+        }
+    }
 }
 
 #[cfg(test)]

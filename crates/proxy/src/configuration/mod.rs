@@ -215,6 +215,12 @@ impl Configuration {
         Ok(configuration)
     }
 
+    /// The text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        self.source.text()
+    }
+
     /// Reads the same text once more. The files that it names, such as the members of an overlay, may be others now.
     ///
     /// # Errors

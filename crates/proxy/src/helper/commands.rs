@@ -34,7 +34,10 @@ impl Supervisor {
                 status: Some(self.status()),
                 ..Answer::default()
             },
-            Request::Reload | Request::DrainOn { .. } | Request::DrainOff { .. }
+            Request::Reload
+            | Request::Upgrade { .. }
+            | Request::DrainOn { .. }
+            | Request::DrainOff { .. }
                 if self.is_draining() || self.is_lame_duck() =>
             {
                 Answer::error("the proxy is about to end")
@@ -49,6 +52,7 @@ impl Supervisor {
                     Answer::error(format!("{error}; the old configuration stays in force"))
                 }
             },
+            Request::Upgrade { program } => self.begin_upgrade(program.as_deref()),
             Request::Kick { target } => self.kick(&target),
             Request::LeftAlone => self.list_left_alone(),
             Request::Forget { .. } if self.is_draining() => {
@@ -209,6 +213,10 @@ impl Supervisor {
             configuration: self.file.display().to_string(),
             reloads: self.reloads,
             reload_error: self.reload_error.clone(),
+            upgrade: self.upgrades.last.clone(),
+            former_relay_pids: (self.former.list(Instant::now()).iter())
+                .map(|former| former.id)
+                .collect(),
             passing: passing.names().into_iter().map(str::to_owned).collect(),
             late_threads: self.late.iter().map(late_thread).collect(),
             log_lines_lost: midspan_log::lost(),

@@ -35,9 +35,19 @@ pub(super) struct ControlSocket {
     file: SocketFile,
 }
 
+/// Where the control socket is, for the next program of this process.
+pub(super) struct ControlPlace {
+    /// The path.
+    pub path: PathBuf,
+    /// A duplicate of the listening socket.
+    pub socket: OwnedFd,
+}
+
 /// The file of the socket, which is removed when this value is dropped.
 struct SocketFile {
     path: PathBuf,
+    /// Whether it is removed: not as long as the former program may continue with it.
+    is_own: bool,
     /// Device and inode of the file, so that no other file is removed.
     file: (u64, u64),
 }
@@ -86,6 +96,28 @@ impl ControlSocket {
         }
     }
 
+    /// The control socket of the former program of this process.
+    ///
+    /// # Errors
+    /// There is no file at its place.
+    pub fn adopt(socket: OwnedFd, path: &Path) -> io::Result<Self> {
+        let mut file = SocketFile::at(path)?;
+        file.is_own = false;
+        let listener = UnixListener::from(socket);
+        Ok(Self { listener, file })
+    }
+
+    /// Where it is.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn place(&self) -> io::Result<ControlPlace> {
+        Ok(ControlPlace {
+            path: self.file.path.clone(),
+            socket: self.listener.try_clone()?.into(),
+        })
+    }
+
     fn listen_in_directory(path: &Path) -> io::Result<Self> {
         if let Some(directory) = path.parent() {
             match fs::DirBuilder::new().mode(0o755).create(directory) {
@@ -105,11 +137,7 @@ impl ControlSocket {
         let listener = listener?;
         listener.set_nonblocking(true)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-        let file = fs::symlink_metadata(path)?;
-        let file = SocketFile {
-            path: path.to_owned(),
-            file: (file.dev(), file.ino()),
-        };
+        let file = SocketFile::at(path)?;
         Ok(Self { listener, file })
     }
 
@@ -120,6 +148,8 @@ impl ControlSocket {
     /// # Errors
     /// The thread or its event loop cannot be created.
     pub fn serve(self, relay: OwnedFd) -> Result<Commands, Error> {
+        let Self { listener, mut file } = self;
+        file.is_own = true;
         let failed = Error::system("start the thread of the control socket");
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let start = || {
@@ -131,7 +161,7 @@ impl ControlSocket {
                     error!("the thread of the control socket keeps its privileges: {error}");
                 }
             };
-            Server::new(vec![Clients::Local(self.listener)], pages)?.start(
+            Server::new(vec![Clients::Local(listener)], pages)?.start(
                 "control",
                 give_up,
                 |error| error!("commands are no longer accepted: {error}"),
@@ -142,7 +172,7 @@ impl ControlSocket {
         Ok(Commands {
             waiting,
             signal,
-            _file: self.file,
+            _file: file,
         })
     }
 }
@@ -169,11 +199,22 @@ impl Commands {
     }
 }
 
+impl SocketFile {
+    fn at(path: &Path) -> io::Result<Self> {
+        let file = fs::symlink_metadata(path)?;
+        Ok(Self {
+            path: path.to_owned(),
+            is_own: true,
+            file: (file.dev(), file.ino()),
+        })
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = fs::symlink_metadata(&self.path)
             .is_ok_and(|file| (file.dev(), file.ino()) == self.file);
-        if ours {
+        if ours && self.is_own {
             let _ = fs::remove_file(&self.path);
         }
     }

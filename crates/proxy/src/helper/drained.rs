@@ -1,9 +1,10 @@
 //! The listeners that an operator drains, and the clients of listeners.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
 
 use crate::command::DrainedListener;
 use crate::configuration::Configuration;
@@ -14,7 +15,7 @@ use crate::summary::DrainedClients;
 pub(super) const PREFIX_LIMIT: usize = 64;
 
 /// What is drained.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct Drained {
     /// Whole listeners.
     pub listeners: BTreeMap<String, Progress>,
@@ -23,12 +24,30 @@ pub(super) struct Drained {
 }
 
 /// How far a listener is drained.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Option<Duration>", into = "Option<Duration>")]
 pub(super) enum Progress {
     /// `/health` reports it; new connections are accepted until then.
     Announced(Instant),
     /// No new connections are accepted.
     Done,
+}
+
+/// The rest of the time, which another program of this process reads.
+impl From<Progress> for Option<Duration> {
+    fn from(progress: Progress) -> Self {
+        match progress {
+            Progress::Announced(until) => Some(until.saturating_duration_since(Instant::now())),
+            Progress::Done => None,
+        }
+    }
+}
+
+impl From<Option<Duration>> for Progress {
+    fn from(rest: Option<Duration>) -> Self {
+        let until = rest.and_then(|rest| Instant::now().checked_add(rest));
+        until.map_or(Self::Done, Self::Announced)
+    }
 }
 
 impl Drained {
@@ -154,8 +173,6 @@ pub(super) fn has(configuration: &Configuration, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use midspan_document::Source;
 
     use super::*;

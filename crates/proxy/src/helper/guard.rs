@@ -15,6 +15,7 @@ use tracing::{info, warn};
 use super::firewall::Firewall;
 use super::lent::Lent;
 use super::rules::{Change, Order, RULE_PAUSE, Rules};
+use super::upgrade::InheritedRules;
 use crate::Error;
 use crate::health::Passing;
 use midspan_service::liveness::{Absence, PASS_AFTER, Watch};
@@ -128,6 +129,24 @@ impl Guard {
     /// The thread works on the rules for too long.
     pub fn plan(&mut self) -> Result<Plan, Error> {
         self.of_plan(Plan::clone)
+    }
+
+    /// What the next program of this process needs to adopt the rules.
+    ///
+    /// # Errors
+    /// The thread works on the rules for too long.
+    pub fn adoptable(&mut self) -> Result<InheritedRules, Error> {
+        let rules = match self.take_back(COMMAND_WAIT)? {
+            true => self.rules.here(),
+            false => None,
+        };
+        let rules = rules.ok_or(Error::RulesLate)?;
+        let plan = rules.interception.plan();
+        Ok(InheritedRules {
+            adopted: rules.interception.adoptable(),
+            client_leg_marks: plan.client_leg_marks.clone(),
+            server_leg_marks: plan.server_leg_marks.clone(),
+        })
     }
 
     /// The pairs that are left alone, each with the rest of its time.

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use midspan_linux::{packet_filter, processors, tcp};
 use midspan_relay as relay;
 use midspan_relay::leg_options::LegError;
+use serde::{Deserialize, Serialize};
 use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tracing::warn;
@@ -43,7 +44,7 @@ pub(crate) enum ListenError {
 }
 
 /// An address at which a listener listens.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Open {
     /// Name of the listener.
     pub name: String,

@@ -30,15 +30,16 @@ mod slots;
 mod state;
 mod supervision;
 mod trial;
+mod upgrade;
 
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use ipnet::IpNet;
-use midspan_gateway::initial_window::InitialWindows;
+use midspan_gateway::initial_window::{InitialWindows, Places};
 use midspan_gateway::interception::{Accounting, Interception};
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::descriptor_passing;
@@ -51,12 +52,11 @@ use midspan_service::logging::{self, LogLevel};
 use midspan_service::notify::Notifier;
 use midspan_service::signals::Signals;
 use midspan_service::user::{OWN, User};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
 use control_socket::ControlSocket;
-use drained::Drained;
 pub(crate) use families::leave_out_missing;
 use firewall::Firewall;
 use guard::Guard;
@@ -74,6 +74,10 @@ use slots::Slots;
 use state::State;
 use supervision::{LOOK_PAUSE, Supervisor};
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
+#[cfg(feature = "fuzzing")]
+pub(crate) use upgrade::fuzzed as upgrade_fuzzed;
+pub use upgrade::trial_main;
+use upgrade::{FormerRelays, Inheritance, Inherited, Upgrades};
 
 /// Options of `midspan run`.
 #[derive(Debug)]
@@ -82,6 +86,8 @@ pub struct RunOptions {
     pub configuration: PathBuf,
     /// Arguments with which this program, run again, calls [`relay_main`](crate::relay_main).
     pub relay_arguments: Vec<String>,
+    /// Arguments with which another program, tried before an upgrade, calls [`trial_main`](crate::trial_main).
+    pub trial_arguments: Vec<String>,
     /// Gets one byte, and is closed, when connections are accepted.
     pub ready: Option<OwnedFd>,
     /// The log level, in place of the configuration's, also after each reload.
@@ -99,13 +105,45 @@ pub struct RunOptions {
 /// Why the proxy cannot start or continue; see [`Error`]. Routes and rules are removed in every case.
 pub fn run(options: RunOptions) -> Result<(), Error> {
     logging::report_panics();
-    let result = start_and_supervise(options);
+    let result = start_or_continue(options);
     midspan_log::finish();
     result
 }
 
-fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
-    let mut configuration = Configuration::load(&options.configuration)?;
+fn start_or_continue(mut options: RunOptions) -> Result<(), Error> {
+    let ready = options.ready.take();
+    let mut inherited = Inherited::take()?;
+    let is_first = inherited.is_none();
+    match (start(options, inherited.as_mut()), inherited) {
+        (Ok(supervisor), _) => {
+            if let Some(ready) = ready.filter(|_| is_first) {
+                announce(ready);
+            }
+            supervisor.supervise()
+        }
+        // The former program continues with its relay.
+        (Err(error), Some(mut inherited)) if !inherited.is_committed && !inherited.is_return() => {
+            error!("this program cannot take over, the former one continues: {error}");
+            Err(inherited.return_to_former(&error))
+        }
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Starts the proxy, or takes over what this program has inherited.
+fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<Supervisor, Error> {
+    let former = inherited
+        .as_deref()
+        .map(|of| of.state.configuration())
+        .transpose()?;
+    let mut configuration = match (inherited.as_deref(), &former) {
+        (Some(inherited), Some(former)) if inherited.is_return() => former.clone(),
+        _ => Configuration::load(&options.configuration)?,
+    };
+    let fixed = match &former {
+        Some(former) => configuration.keep_numbers(former),
+        None => Vec::new(),
+    };
     configuration.log.level = options.log_level.unwrap_or(configuration.log.level);
     logging::start_without_rights(configuration.log)
         .map_err(Error::system("start the thread of the log"))?;
@@ -117,26 +155,65 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
             options.configuration.display()
         );
     }
+    for key in fixed {
+        warn!("{key} has changed in the file: it needs a restart");
+    }
     let left_out = families::leave_out_and_say(&mut configuration)?;
     // Before the first route is set, so that no signal leaves a route behind.
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
     let notifier = Notifier::from_environment();
     check_machine(&configuration)?;
     let user = relay_user(&configuration)?;
-    let control = ControlSocket::open(&configuration.control)?;
-    remove_leftovers()?;
+    let control = match inherited.as_deref() {
+        Some(Inherited {
+            control: Some(socket),
+            state,
+            ..
+        }) => {
+            let duplicate = socket.try_clone();
+            let path = state.control.as_deref().unwrap_or(Path::new(""));
+            let adopted = duplicate.and_then(|socket| ControlSocket::adopt(socket, path));
+            Some(adopted.map_err(Error::system("take over the control socket"))?)
+        }
+        Some(_) => None,
+        None => ControlSocket::open(&configuration.control)?,
+    };
+    let control_place = control.as_ref().map(ControlSocket::place).transpose();
+    let control_place = control_place.map_err(Error::system(NO_DUPLICATE))?;
+    if inherited.is_none() {
+        remove_leftovers()?;
+    }
+    let state_of_former = inherited.as_deref().map(|inherited| &inherited.state);
+    let drained = state_of_former
+        .map(|state| state.drained.clone())
+        .unwrap_or_default();
+    let whole = configuration;
+    let configuration = drained.applied_to(&whole);
     let fragmenter = fragmenting::open(&configuration);
     let device = fragmenter.as_ref().map(|fragmenter| fragmenter.device);
-    let windows = install_initial_windows(&configuration, device)?;
+    let places = state_of_former.and_then(|state| state.places.clone());
+    let windows = install_initial_windows(&configuration, places, device)?;
     raise_descriptor_limit();
     let limit = interception::slot_limit(&configuration, windows.as_ref());
-    let slots = Slots::default().assign(&configuration, limit);
+    let slots = state_of_former
+        .map(|state| state.slots.clone())
+        .unwrap_or_default();
+    let slots = slots.assign(&configuration, limit);
     let marking = Marking::new(&configuration, &slots, windows.as_ref())?;
-    let (open, listeners) = listen(&configuration, &marking)?;
+    let present = state_of_former
+        .map(|state| &state.open[..])
+        .unwrap_or_default();
+    let (open, listeners) = listen(&configuration, &marking, present)?;
     let state = State::open(&configuration.state)?;
     let (bypasses, kept_bypasses) = commands::kept_bypasses(state.as_ref());
-    let mut interception = install_interception(&configuration, &marking, &open, &bypasses)?;
-    let admin = open_admin(&configuration)?;
+    let bypasses = state_of_former.map_or(bypasses, |state| state.bypasses.clone());
+    let mut interception = match state_of_former {
+        None => install_interception(&configuration, &marking, &open, &bypasses)?,
+        Some(former) => adopt_interception(&configuration, &marking, &open, former)?,
+    };
+    let admin = open_admin(&configuration, inherited.as_deref())?;
+    let own_admin = admin.as_ref().map(OwnedFd::try_clone).transpose();
+    let own_admin = own_admin.map_err(Error::system(NO_DUPLICATE))?;
     let arguments = &options.relay_arguments;
     let machine = MachineWatch::open(&configuration)?;
     let (control, pages) = match control {
@@ -149,27 +226,54 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     let extras = Extras {
         admin,
         pages,
+        predecessor: None,
         machine: machine.machine().clone(),
         state,
         fragmenter: fragmenter.map(|fragmenter| (marking.fragments(), fragmenter)),
     };
-    let mut relay = RelayProcess::start(&configuration, arguments, user, listeners, extras)?;
+    let mut relay = match inherited.as_deref() {
+        None => RelayProcess::start(&configuration, arguments, user, listeners, extras)?,
+        Some(inherited) if inherited.is_return() => {
+            let connection = inherited
+                .relay
+                .try_clone()
+                .map_err(Error::system(NO_DUPLICATE))?;
+            RelayProcess::adopt(inherited.state.relay, connection, extras.state)?
+        }
+        Some(inherited) => inherited.start_successor(extras, |extras| {
+            RelayProcess::start(&configuration, arguments, user, listeners, extras)
+        })?,
+    };
     // Rules, routes and listeners can be changed with these; the relay is there.
     // And the relay can be ended, though it is another user.
     let kill = user.map(|_| Capability::CAP_KILL);
     let kept: Vec<Capability> = KEPT.into_iter().chain(kill).collect();
-    capability::give_up_all_but(&kept)?;
-    supervision::wait_until_ready(&mut relay, &signals)?;
+    capability::keep(&kept, &FOR_NEXT_PROGRAM)?;
+    if !inherited.as_deref().is_some_and(Inherited::is_return) {
+        supervision::wait_until_ready(&mut relay, &signals)?;
+    }
+    let (former_relays, upgrades) = match inherited.as_deref_mut() {
+        None => (FormerRelays::default(), Upgrades::default()),
+        Some(inherited) => inherited.settle(configuration.relay.drain_timeout)?,
+    };
     let control = control
         .map(|(control, relay)| control.serve(relay))
         .transpose()?;
     if let Some((interception, firewall)) = &mut interception {
+        interception.own();
         interception.set_taking(firewall.lets_pass())?;
     }
     info!(
         listeners = configuration.listeners.len(),
         threads = configuration.relay.threads,
-        "ready"
+        version = env!("CARGO_PKG_VERSION"),
+        "{}",
+        match inherited.as_deref() {
+            None => "ready",
+            Some(inherited) if inherited.is_return() =>
+                "ready: continues after an upgrade that failed",
+            Some(_) => "ready: upgraded",
+        }
     );
     nftables::limit_waits();
     let limit = configuration.interception.watchdog_timeout.into();
@@ -188,7 +292,10 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         told: None,
         slots,
         open,
-        interfaces: BTreeSet::new(),
+        interfaces: inherited
+            .as_deref()
+            .map(|of| of.state.interfaces.clone())
+            .unwrap_or_default(),
         bypasses,
         bypasses_late: false,
         kept_bypasses,
@@ -196,11 +303,18 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         left_alone_at: None,
         accounting: Accounting::default(),
         control,
+        control_place,
+        admin: own_admin,
+        trial_arguments: options.trial_arguments,
+        upgrades,
+        former: former_relays,
         notifier,
-        ready_since: Instant::now(),
-        reloads: 0,
+        ready_since: (inherited.as_deref())
+            .and_then(|of| Instant::now().checked_sub(of.state.uptime))
+            .unwrap_or_else(Instant::now),
+        reloads: inherited.as_deref().map_or(0, |of| of.state.reloads),
         orders: 0,
-        reloads_failed: 0,
+        reloads_failed: inherited.as_deref().map_or(0, |of| of.state.reloads_failed),
         reload_error: None,
         routes: RouteWatch::new(),
         machine,
@@ -211,8 +325,8 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
         configured_at: now_in_seconds(),
         lame_duck_until: None,
         drain_until: None,
-        drained: Drained::default(),
-        whole: configuration.clone(),
+        drained,
+        whole,
         configuration: configuration.clone(),
     };
     supervisor.remember_interfaces(&configuration);
@@ -220,11 +334,10 @@ fn start_and_supervise(options: RunOptions) -> Result<(), Error> {
     supervisor.count_bytes(measures);
     supervisor.send_to_relay();
     supervisor.notifier.ready(&supervisor.status_line());
-    if let Some(ready) = options.ready {
-        announce(ready);
-    }
-    supervisor.supervise()
+    Ok(supervisor)
 }
+
+const NO_DUPLICATE: &str = "duplicate a descriptor";
 
 /// The capabilities that the helper keeps: to change rules and routes, and to open sockets at a
 /// reload.
@@ -232,6 +345,14 @@ const KEPT: [Capability; 3] = [
     Capability::CAP_NET_ADMIN,
     Capability::CAP_NET_BIND_SERVICE,
     Capability::CAP_NET_RAW,
+];
+
+/// The capabilities that the helper keeps in reserve for a program that it executes in an upgrade: the new relay becomes
+/// another user.
+const FOR_NEXT_PROGRAM: [Capability; 3] = [
+    Capability::CAP_SETUID,
+    Capability::CAP_SETGID,
+    Capability::CAP_SETPCAP,
 ];
 
 /// The user of the relay; `None` if the relay cannot change its user.
@@ -293,9 +414,10 @@ fn check_machine(configuration: &Configuration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs the initial windows; `None` if no leg has one.
+/// Installs the initial windows, at the places that they have already; `None` if no leg has one.
 fn install_initial_windows(
     configuration: &Configuration,
+    places: Option<Places>,
     device: Option<u32>,
 ) -> Result<Option<InitialWindows>, Error> {
     // Before anything is installed, checks that there are enough marks.
@@ -303,25 +425,26 @@ fn install_initial_windows(
     let slots = Slots::default().assign(configuration, limit);
     Marking::new(configuration, &slots, None)?;
     let windows = interception::windows(configuration);
-    if windows.is_empty() {
+    if windows.is_empty() && places.is_none() {
         return Ok(None);
     }
-    let place = configuration.marks;
-    let windows = InitialWindows::install_through(place, &windows, device)?;
+    let (numbers, places) = (configuration.marks, places.unwrap_or_default());
+    let windows = InitialWindows::install_at(numbers, places, &windows, device)?;
     Ok(Some(windows))
 }
 
-/// Opens the sockets of all listeners.
+/// Opens the sockets of all listeners, except those that are `present`.
 fn listen(
     configuration: &Configuration,
     marking: &Marking<'_>,
+    present: &[Open],
 ) -> Result<(Vec<Open>, Listeners), Error> {
     let mut all = Vec::new();
     let mut relay = Vec::new();
     for listener in &configuration.listeners {
         let threads = Threads::from(&configuration.relay);
         for leg in marking.client_legs(listener) {
-            let opened = listening::open(listener, leg, threads, &[]).map_err(|error| {
+            let opened = listening::open(listener, leg, threads, present).map_err(|error| {
                 midspan_document::Error::from(configuration.listen_error(listener, error))
             })?;
             for (open, sockets) in opened {
@@ -393,6 +516,26 @@ fn install_interception(
     Ok(Some((interception, firewall)))
 }
 
+/// Replaces the rules of the former program. `None` if no socket has, or had, a client's address.
+fn adopt_interception(
+    configuration: &Configuration,
+    marking: &Marking<'_>,
+    open: &[Open],
+    former: &Inheritance,
+) -> Result<Option<(Interception, Firewall)>, Error> {
+    let Some(rules) = &former.rules else {
+        return install_interception(configuration, marking, open, &former.bypasses);
+    };
+    let mut plan = marking.plan(open, &former.interfaces, &former.bypasses);
+    // Sockets may have these marks.
+    plan.client_leg_marks.extend(&rules.client_leg_marks);
+    plan.server_leg_marks.extend(&rules.server_leg_marks);
+    let interception = Interception::adopt(plan, rules.adopted)?;
+    log_timeouts(&interception);
+    let firewall = Firewall::open(interception.probe()?);
+    Ok(Some((interception, firewall)))
+}
+
 /// Seconds since 1970.
 fn now_in_seconds() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -409,11 +552,22 @@ fn passing_pair() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok((here, there))
 }
 
-/// The socket of the admin listener; `None` where there is none.
-fn open_admin(configuration: &Configuration) -> Result<Option<OwnedFd>, Error> {
+/// The socket of the admin listener, which may be inherited; `None` where there is none.
+fn open_admin(
+    configuration: &Configuration,
+    inherited: Option<&Inherited>,
+) -> Result<Option<OwnedFd>, Error> {
     let Some(admin) = &configuration.admin else {
         return Ok(None);
     };
+    if let Some(inherited) = inherited.filter(|of| of.state.admin == Some(admin.listen))
+        && let Some(socket) = &inherited.admin
+    {
+        return socket
+            .try_clone()
+            .map(Some)
+            .map_err(Error::system(NO_DUPLICATE));
+    }
     let socket = listening::open_admin(admin.listen)
         .map_err(|error| midspan_document::Error::from(configuration.admin_error(admin, error)))?;
     info!(listen = %admin.listen, "metrics and sessions");

@@ -39,6 +39,8 @@ pub(super) struct Extras {
     pub admin: Option<OwnedFd>,
     /// The socket over which the relay gets connections of the control socket's clients.
     pub pages: Option<OwnedFd>,
+    /// The connection to the relay of the former program, which hands its sessions over.
+    pub predecessor: Option<OwnedFd>,
     /// The state directory.
     pub state: Option<State>,
     /// The device and sockets of the fragmenter, and the mark of its packets.
@@ -71,6 +73,7 @@ impl RelayProcess {
         let Extras {
             admin,
             pages,
+            predecessor,
             state,
             fragmenter,
             machine,
@@ -92,6 +95,7 @@ impl RelayProcess {
                 names: admin.names.clone(),
             }),
             has_pages: pages.is_some(),
+            has_predecessor: predecessor.is_some(),
             fragmenter: fragmenter.as_ref().map(|(mark, _)| *mark),
             verdicts: match (&relay.state, &verdicts) {
                 (None, _) => KeptVerdicts::Nowhere,
@@ -103,6 +107,7 @@ impl RelayProcess {
         let descriptors = admin
             .iter()
             .chain(&pages)
+            .chain(&predecessor)
             .chain(&verdicts)
             .chain(cutting)
             .map(AsFd::as_fd);
@@ -111,6 +116,20 @@ impl RelayProcess {
         relay.send_listeners(listeners)?;
         relay.send_machine(&machine)?;
         Ok(relay)
+    }
+
+    /// The relay of the former program of this process.
+    pub fn adopt(id: u32, connection: OwnedFd, state: Option<State>) -> Result<Self, Error> {
+        Ok(Self {
+            process: ChildProcess::adopt("the relay process", id, connection)?,
+            state,
+            paths_at: Instant::now(),
+        })
+    }
+
+    /// Makes the relay send what is kept, which [`receive`](Self::receive) writes down.
+    pub fn save(&self) -> Result<(), Error> {
+        Ok(message::send(self.control(), &ToRelay::Save, &[])?)
     }
 
     fn send_listeners(&self, listeners: Listeners) -> Result<(), Error> {

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use crate::configuration::Configuration;
 
 /// Numbers of transparent listeners by name. A listener keeps its number through reloads, because
 /// packets in flight carry its mark.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub(super) struct Slots(BTreeMap<String, usize>);
 
 impl Slots {

@@ -1,6 +1,7 @@
 //! Supervises the relay, and handles signals, commands, routes and rules.
 
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -9,9 +10,9 @@ use midspan_gateway::initial_window::InitialWindows;
 use midspan_gateway::interception::Accounting;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
-use super::control_socket::Commands;
+use super::control_socket::{Commands, ControlPlace};
 use super::drained::Drained;
 use super::guard::Guard;
 use super::listening::Open;
@@ -23,6 +24,7 @@ use super::relay_process::RelayProcess;
 use super::routes::RouteWatch;
 use super::slots::Slots;
 use super::state::KeptBypasses;
+use super::upgrade::{FormerRelays, Upgrades};
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;
@@ -91,6 +93,15 @@ pub(super) struct Supervisor {
     pub left_alone_at: Option<Instant>,
     pub accounting: Accounting,
     pub control: Option<Commands>,
+    /// Where the control socket is.
+    pub control_place: Option<ControlPlace>,
+    /// A duplicate of the admin listener's socket, for the next program.
+    pub admin: Option<OwnedFd>,
+    /// Arguments with which another program is tried.
+    pub trial_arguments: Vec<String>,
+    pub upgrades: Upgrades,
+    /// The relays of former programs.
+    pub former: FormerRelays,
     pub notifier: Notifier,
     pub ready_since: Instant,
     pub reloads: u64,
@@ -126,10 +137,14 @@ struct Events {
     machine: bool,
     routes: bool,
     rules: bool,
+    trial_ended: bool,
 }
 
 /// Waits for the first of these descriptors, at most until `until`; returns which are ready.
-fn wait(descriptors: &mut [PollFd<'_>], until: Option<Instant>) -> Result<Vec<bool>, Error> {
+pub(super) fn wait(
+    descriptors: &mut [PollFd<'_>],
+    until: Option<Instant>,
+) -> Result<Vec<bool>, Error> {
     let timeout = until.map(|until| until.saturating_duration_since(Instant::now()));
     let timeout = match timeout.map(Timespec::try_from) {
         Some(Ok(timeout)) => Some(timeout),
@@ -190,6 +205,10 @@ impl Supervisor {
                     // No function waits for these answers any more.
                     Some(FromRelay::Kicked { .. } | FromRelay::Forgotten { .. }) => {}
                     Some(FromRelay::Stuck(thread)) => return self.end_for(thread),
+                    // The new program has ended; the relay's sessions stayed.
+                    Some(FromRelay::NotHandedOver { reason }) => {
+                        debug!("the sessions were not handed over: {reason}");
+                    }
                     Some(_) | None => return self.ended(),
                 }
             }
@@ -254,8 +273,10 @@ impl Supervisor {
             if !self.is_draining() {
                 self.relay.hand_over_paths(now);
             }
+            self.former.handle(now);
             self.serve_commands();
             self.send_to_relay();
+            self.handle_upgrade(events.trial_ended, now);
         }
     }
 
@@ -297,6 +318,8 @@ impl Supervisor {
             Some(self.machine.next()),
             Some(self.memory.next()),
             Some(self.members.next()),
+            self.former.next(),
+            self.upgrades.next(),
         ];
         let until = next.into_iter().flatten().min();
         let (end, reload) = (self.signals.end(), self.signals.reload());
@@ -308,11 +331,15 @@ impl Supervisor {
         let count_of_rules = rules.len();
         let commands = self.control.as_ref().map(Commands::descriptor);
         let machine = self.machine.changes();
+        let trial = self.upgrades.descriptor();
+        let is_trying = trial.is_some();
         let sources: Vec<_> = [end, reload, relay, relay_end, machine]
             .into_iter()
             .chain(routes)
             .chain(rules)
+            .chain(trial)
             .chain(commands)
+            .chain(self.former.connections())
             .collect();
         let mut descriptors: Vec<PollFd<'_>> = sources
             .iter()
@@ -329,6 +356,7 @@ impl Supervisor {
             machine: take(1),
             routes: take(usize::from(waits_for_routes)),
             rules: take(count_of_rules),
+            trial_ended: take(usize::from(is_trying)),
         })
     }
 
@@ -438,6 +466,7 @@ impl Supervisor {
                 Some(
                     FromRelay::Verdicts
                     | FromRelay::Paths
+                    | FromRelay::NotHandedOver { .. }
                     | FromRelay::Kicked { .. }
                     | FromRelay::Forgotten { .. },
                 ) => {}
@@ -479,8 +508,12 @@ impl Supervisor {
                     Some(FromRelay::NotReloaded) => return Ok(false),
                     // The relay will report these routes again.
                     Some(FromRelay::LeaveAlone(_)) => {}
-                    Some(FromRelay::Kicked { .. } | FromRelay::Forgotten { .. }) => {}
-                    Some(FromRelay::Ready) | None => {
+                    Some(
+                        FromRelay::Kicked { .. }
+                        | FromRelay::Forgotten { .. }
+                        | FromRelay::NotHandedOver { .. },
+                    ) => {}
+                    Some(FromRelay::Ready | FromRelay::HandedOver { .. }) | None => {
                         return Err(Error::RelayEnded(self.relay.kill()?));
                     }
                 }

@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use midspan_proxy::client;
-use midspan_proxy::command::{Answer, Request, Status, ask};
-use midspan_proxy::{RunOptions, relay_main};
+use midspan_proxy::command::{Answer, Request, Status, UpgradeState, ask};
+use midspan_proxy::{RunOptions, relay_main, trial_main};
 use midspan_testbed::kernel_tests::Command;
 use midspan_testbed::program::AS;
 pub use midspan_testbed::testing::exit_code;
@@ -23,15 +23,18 @@ pub const ADMIN: &str = "127.0.0.1:9464";
 pub const RELAY: &str = "[relay]\nthreads = 2\npipe_size = \"64 KiB\"\npipe_memory = \"1 MiB\"\n";
 
 /// The proxy, which a test starts, and its relay, which the proxy starts.
-pub const COMMANDS: &[Command] = &[RUN_COMMAND, RELAY_COMMAND];
+pub const COMMANDS: &[Command] = &[RUN_COMMAND, RELAY_COMMAND, TRIAL_COMMAND];
 
 pub const RUN_COMMAND: Command = ("run", |arguments| exit_code(run(arguments[0])));
 pub const RELAY_COMMAND: Command = ("relay", |_| exit_code(relay_main()));
+
+pub const TRIAL_COMMAND: Command = ("upgrade-trial", |_| exit_code(trial_main()));
 
 pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
     midspan_proxy::run(RunOptions {
         configuration: file.into(),
         relay_arguments: vec![AS.to_owned(), "relay".to_owned()],
+        trial_arguments: vec![AS.to_owned(), "upgrade-trial".to_owned()],
         ready: Some(std::io::stdout().as_fd().try_clone_to_owned().unwrap()),
         log_level: None,
     })
@@ -50,6 +53,9 @@ pub trait Control {
 
     /// Writes another configuration, sends the signal to reload it, and waits until it is in force.
     fn reload_by_signal(&self, text: &str);
+
+    /// Upgrades to a program, or to the same one, and returns the status when the upgrade has succeeded or failed.
+    fn upgrade(&self, program: Option<&str>) -> Status;
 
     /// The log lines of sessions that have ended, if the log is in JSON.
     fn ended_sessions(&self) -> Vec<serde_json::Value>;
@@ -77,6 +83,25 @@ impl Control for Midspan {
         assert!(error.is_none(), "{error:?}: {}", self.log());
     }
 
+    fn upgrade(&self, program: Option<&str>) -> Status {
+        let answer = self.ask(&Request::Upgrade {
+            program: program.map(str::to_owned),
+        });
+        let begun = answer.upgrade;
+        let begun = begun.unwrap_or_else(|| panic!("{:?}", answer.error));
+        let mut status = None;
+        wait_until("the upgrade is over", || {
+            // While the process executes the program, requests are not answered.
+            let now = ask(&self.socket(), &Request::Status);
+            status = now.ok().and_then(|answer| answer.status);
+            let last = status.as_ref().and_then(|status| status.upgrade.as_ref());
+            last.is_some_and(|last| {
+                last.number == begun.number && last.state != UpgradeState::Trying
+            })
+        });
+        status.unwrap()
+    }
+
     fn ended_sessions(&self) -> Vec<serde_json::Value> {
         self.log()
             .lines()
@@ -93,6 +118,12 @@ pub fn admin() -> SocketAddr {
 /// A page of the proxy at [`ADMIN`].
 pub fn get(page: &str) -> (u16, String) {
     client::get(admin(), page).unwrap()
+}
+
+/// The upgrade has succeeded.
+pub fn assert_upgraded(status: &Status) {
+    let last = status.upgrade.as_ref().unwrap();
+    assert_eq!((last.state, &last.error), (UpgradeState::Done, &None));
 }
 
 /// The value of one line of the metrics.

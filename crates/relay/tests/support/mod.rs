@@ -127,6 +127,10 @@ pub fn move_sessions(
     };
     let mut new = Relay::start(&settings, own).unwrap();
     let (handed, taken) = std::thread::scope(|scope| {
+        let inherited = inherited
+            .into_iter()
+            .map(OpenListener::without_sockets)
+            .collect();
         let taking = scope.spawn(|| new.take_over(&predecessor, inherited, DEADLINE));
         let handed = old.hand_over(&successor, DEADLINE);
         (handed, taking.join().unwrap())

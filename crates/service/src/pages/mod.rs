@@ -41,7 +41,7 @@ pub use hyper::{Method, StatusCode};
 use hyper_util::rt::TokioTimer;
 
 pub use memory::answer_to;
-pub use server::{Clients, Server};
+pub use server::{Clients, RunningServer, Server};
 
 const HEAD_LIMIT: usize = 8 << 10;
 const FIELD_LIMIT: usize = 32;

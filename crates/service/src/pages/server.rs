@@ -13,8 +13,8 @@ use rustix::process::geteuid;
 use tokio::io::Interest;
 use tokio::net::{TcpListener, TcpStream, UnixDatagram, UnixListener, UnixStream};
 use tokio::runtime::Runtime;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::{AbortHandle, JoinHandle, JoinSet};
 
 use super::{Names, Pages, serve_connection};
 
@@ -39,6 +39,22 @@ pub enum Clients {
     /// Another process of the program, which sends each client's connection over this socket
     /// ([`descriptor_passing`]) and decides who is answered.
     Passed(OwnedFd),
+}
+
+/// A server that runs. Without [`stop`](Self::stop), it runs as long as the process.
+#[derive(Debug)]
+pub struct RunningServer(oneshot::Sender<Stop>);
+
+/// The message that stops a server.
+#[derive(Debug)]
+struct Stop;
+
+impl RunningServer {
+    /// Accepts no more clients. Connections that are being served continue.
+    pub fn stop(self) {
+        // If the thread has ended, it accepts none.
+        let _ = self.0.send(Stop);
+    }
 }
 
 /// A server that does not run yet.
@@ -66,7 +82,7 @@ impl<P: Pages> Server<P> {
         })
     }
 
-    /// Answers requests in a thread of this name, which ends with the process. The thread first
+    /// Answers requests in a thread of this name, which ends with the process at the latest. The thread first
     /// calls `prepare`. `failed` gets the error if requests from somewhere can no longer be answered.
     ///
     /// # Errors
@@ -76,35 +92,54 @@ impl<P: Pages> Server<P> {
         name: &str,
         prepare: impl FnOnce() + Send + 'static,
         failed: impl Fn(io::Error) + Send + 'static,
-    ) -> io::Result<()> {
+    ) -> io::Result<RunningServer> {
         let thread = std::thread::Builder::new().name(name.to_owned());
+        let (sender, stop) = oneshot::channel();
         let serve = move || {
             prepare();
             self.runtime
-                .block_on(serve_all(self.clients, self.pages, failed));
+                .block_on(serve_all(self.clients, self.pages, failed, stop));
         };
-        thread.spawn(serve).map(|_| ())
+        thread.spawn(serve).map(|_| RunningServer(sender))
     }
 }
 
-async fn serve_all(clients: Vec<Clients>, pages: impl Pages, failed: impl Fn(io::Error)) {
+async fn serve_all(
+    clients: Vec<Clients>,
+    pages: impl Pages,
+    failed: impl Fn(io::Error),
+    stop: oneshot::Receiver<Stop>,
+) {
     let pages = Arc::new(pages);
     let mut all = JoinSet::new();
+    let mut handles: Vec<AbortHandle> = Vec::new();
     for clients in clients {
         let pages = Arc::clone(&pages);
-        all.spawn(async move {
+        handles.push(all.spawn(async move {
             match clients {
                 Clients::Network(listener, names) => serve_network(listener, pages, names).await,
                 Clients::Local(listener) => serve_local(listener, pages).await,
                 Clients::Passed(channel) => serve_passed(channel, pages).await,
             }
-        });
+        }));
     }
+    let stopping = tokio::spawn(async move {
+        // If the sender was dropped, the server runs as long as the process.
+        let Ok(Stop) = stop.await else {
+            return;
+        };
+        for handle in handles {
+            handle.abort();
+        }
+        // Connections that are being served end with this function.
+        tokio::time::sleep(LOCAL_TIMEOUT).await;
+    });
     while let Some(ended) = all.join_next().await {
         if let Ok(Err(error)) = ended {
             failed(error);
         }
     }
+    let _ = stopping.await;
 }
 
 async fn serve_network(
@@ -249,11 +284,35 @@ mod tests {
         }
     }
 
-    fn start(clients: Clients) {
+    fn start(clients: Clients) -> RunningServer {
         let server = Server::new(vec![clients], Hello).unwrap();
         server
             .start("pages", || {}, |error| panic!("{error}"))
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Another process may accept at a duplicate of the socket.
+    #[test]
+    fn a_server_that_was_stopped_accepts_no_more() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let other = listener.try_clone().unwrap();
+        let address = listener.local_addr().unwrap();
+        let request = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        let server = start(Clients::Network(listener, Vec::new()));
+        let open = std::net::TcpStream::connect(address).unwrap();
+        let answer = ask(std::net::TcpStream::connect(address).unwrap(), request);
+        assert!(answer.ends_with("hello\n"), "{answer}");
+        server.stop();
+        let answer = ask(open, request);
+        assert!(answer.ends_with("hello\n"), "{answer}");
+        // After the answer, the server has been stopped or is about to be.
+        let accepted = (0..100).any(|_| {
+            let _client = std::net::TcpStream::connect(address).unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            other.accept().is_ok()
+        });
+        assert!(accepted);
     }
 
     fn ask(mut stream: impl Read + Write, request: &str) -> String {

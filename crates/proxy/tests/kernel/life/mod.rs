@@ -10,6 +10,8 @@ mod liveness;
 mod notifying;
 mod reloading;
 mod support;
+mod transfers;
+mod upgrading;
 
 use midspan_linux::netlink::Netlink;
 use midspan_testbed::KernelTests;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use midspan_handover::{FromPredecessor, FromSuccessor};
 use midspan_linux::descriptor_passing::{self, Message};
-use midspan_relay::{HandoverError, Listener, Predecessor, Relay, handover_pair};
+use midspan_relay::{HandoverError, Listener, OpenListener, Predecessor, Relay, handover_pair};
 
 use super::{carry, check_all, move_all, send_until, wait};
 use crate::support::*;
@@ -198,7 +198,10 @@ fn sessions_stay_if_there_is_no_socket_for_a_listener() {
     let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
     let mut new = Relay::start(&settings(), Vec::new()).unwrap();
     thread::scope(|scope| {
-        let taking = scope.spawn(|| new.take_over(&predecessor, vec![listener], DEADLINE));
+        let taking = scope.spawn(|| {
+            let listeners = vec![OpenListener::without_sockets(listener)];
+            new.take_over(&predecessor, listeners, DEADLINE)
+        });
         let error = bench.relay.hand_over(&successor, DEADLINE).unwrap_err();
         assert!(matches!(error, HandoverError::Refused(_)), "{error}");
         let error = taking.join().unwrap().unwrap_err();

@@ -1,0 +1,259 @@
+//! Upgrade: this process executes another program, which takes over listeners, queue, rules, knowledge and live
+//! sessions. `docs/upgrade.md` describes the order, and what happens after an error at each step.
+//!
+//! | module | content |
+//! | --- | --- |
+//! | `inheritance` | what the next program of this process gets: a file in memory, and descriptors |
+//! | `trial` | the new program first runs as a child, which reads everything and changes nothing |
+//! | `former` | relays of former programs, which drain what they could not hand over |
+
+mod former;
+mod inheritance;
+mod trial;
+
+pub(super) use former::FormerRelays;
+#[cfg(feature = "fuzzing")]
+pub(crate) use inheritance::fuzzed;
+pub(super) use inheritance::{FORMAT, Inheritance, Inherited, InheritedRules};
+pub use trial::trial_main;
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use midspan_gateway::initial_window::InitialWindows;
+use midspan_linux::execution;
+use tracing::{error, info, warn};
+
+use super::supervision::Supervisor;
+use crate::Error;
+use crate::command::{Answer, UpgradeState, UpgradeStatus};
+use trial::Trial;
+
+/// Most relays of former programs at a time.
+const MOST_FORMER: usize = 8;
+
+/// Upgrades of this process.
+#[derive(Default)]
+pub(super) struct Upgrades {
+    /// The new program, while it is tried.
+    trial: Option<Trial>,
+    /// The last upgrade.
+    pub last: Option<UpgradeStatus>,
+}
+
+impl Upgrades {
+    /// After an upgrade, or after one that failed in the new program.
+    pub fn of(inheritance: &Inheritance) -> Self {
+        let error = inheritance.failure.clone();
+        Self {
+            trial: None,
+            last: Some(UpgradeStatus {
+                number: inheritance.upgrade,
+                state: match error {
+                    None => UpgradeState::Done,
+                    Some(_) => UpgradeState::Failed,
+                },
+                program: inheritance.program.display().to_string(),
+                former_version: inheritance.version.clone(),
+                error,
+            }),
+        }
+    }
+
+    /// Readable when the trial has ended.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.trial.as_ref().map(Trial::end)
+    }
+
+    /// When the trial is to be ended.
+    pub fn next(&self) -> Option<Instant> {
+        self.trial.as_ref().map(Trial::until)
+    }
+
+    fn number(&self) -> u64 {
+        self.last.as_ref().map_or(0, |last| last.number)
+    }
+
+    fn fail(&mut self, reason: &str) {
+        error!("no upgrade, the present program continues: {reason}");
+        if let Some(last) = &mut self.last {
+            last.state = UpgradeState::Failed;
+            last.error = Some(reason.to_owned());
+        }
+    }
+}
+
+impl Supervisor {
+    /// Begins an upgrade to a program; without one, to the file that this program was started from. The answer comes
+    /// before its end: the status has the result.
+    pub(super) fn begin_upgrade(&mut self, program: Option<&str>) -> Answer {
+        if self.upgrades.trial.is_some() {
+            return Answer::error("another upgrade is under way");
+        }
+        if self.former.count() >= MOST_FORMER {
+            return Answer::error(
+                "the sessions of earlier upgrades have not ended yet (relay.drain_timeout): try again later",
+            );
+        }
+        let started = program
+            .map_or_else(own_program, |program| Ok(PathBuf::from(program)))
+            .and_then(|path| Ok((open_program(&path)?, path)))
+            .map_err(|error| format!("the program cannot be used: {error}"))
+            .and_then(|(file, path)| self.try_program(file, path));
+        let (trial, path) = match started {
+            Ok(started) => started,
+            Err(error) => return Answer::error(error),
+        };
+        // The new relay reads it when it starts.
+        if let Err(error) = self.relay.save() {
+            warn!("what was learned last may not be kept: {error}");
+        }
+        info!(program = %path.display(), "upgrade: trying the program");
+        let status = UpgradeStatus {
+            number: self.upgrades.number() + 1,
+            state: UpgradeState::Trying,
+            program: path.display().to_string(),
+            former_version: env!("CARGO_PKG_VERSION").to_owned(),
+            error: None,
+        };
+        self.upgrades.last = Some(status.clone());
+        self.upgrades.trial = Some(trial);
+        Answer {
+            ok: true,
+            upgrade: Some(status),
+            ..Answer::default()
+        }
+    }
+
+    fn try_program(&mut self, file: File, path: PathBuf) -> Result<(Trial, PathBuf), String> {
+        let inheritance = self.inheritance(&path).map_err(|error| error.to_string())?;
+        let trial = Trial::start(file, &self.trial_arguments, &inheritance);
+        let trial =
+            trial.map_err(|error| format!("{} cannot be tried: {error}", path.display()))?;
+        Ok((trial, path))
+    }
+
+    /// If the trial has ended well, executes the program, and does not return.
+    pub(super) fn handle_upgrade(&mut self, has_ended: bool, now: Instant) {
+        let Some(trial) = &self.upgrades.trial else {
+            return;
+        };
+        if !has_ended && now < trial.until() {
+            return;
+        }
+        let Some(trial) = self.upgrades.trial.take() else {
+            return;
+        };
+        let result: Result<(), String> = trial.finish().and_then(|program| {
+            // Draining may have begun meanwhile.
+            match self.is_draining() || self.is_lame_duck() {
+                true => Err("the proxy is about to end".to_owned()),
+                false => Err(self.execute(&program)),
+            }
+        });
+        if let Err(reason) = result {
+            self.upgrades.fail(&reason);
+        }
+    }
+
+    /// Executes the program; returns why it could not.
+    fn execute(&mut self, program: &File) -> String {
+        let path = self
+            .upgrades
+            .last
+            .as_ref()
+            .map(|last| PathBuf::from(&last.program));
+        let inheritance = match self.inheritance(&path.unwrap_or_default()) {
+            Ok(inheritance) => inheritance,
+            Err(error) => return error.to_string(),
+        };
+        let execute = || -> io::Result<()> {
+            let state = inheritance.write()?;
+            let present = File::open("/proc/self/exe")?;
+            let mut descriptors = vec![state.as_fd(), present.as_fd(), self.relay.control()];
+            descriptors.extend(self.former.connections());
+            descriptors.extend(
+                self.control_place
+                    .as_ref()
+                    .map(|place| place.socket.as_fd()),
+            );
+            descriptors.extend(self.admin.as_ref().map(AsFd::as_fd));
+            info!("upgrade: executing the program");
+            midspan_log::finish();
+            Err(execution::execute(
+                program.as_fd(),
+                std::env::args_os(),
+                &descriptors,
+            ))
+        };
+        match execute() {
+            Ok(()) => "the program was not executed".to_owned(),
+            Err(error) => format!("the program cannot be executed: {error}"),
+        }
+    }
+
+    /// What another program needs to continue.
+    fn inheritance(&mut self, program: &Path) -> Result<Inheritance, Error> {
+        let rules = self
+            .guard
+            .as_mut()
+            .map(super::guard::Guard::adoptable)
+            .transpose()?;
+        Ok(Inheritance {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            program: program.to_owned(),
+            upgrade: self.upgrades.number().max(1),
+            failure: None,
+            file: self.file.clone(),
+            log_level: self.log_level,
+            configuration: self.whole.text().to_owned(),
+            relay: self.relay.id(),
+            former: self.former.list(Instant::now()),
+            open: self.open.clone(),
+            slots: self.slots.clone(),
+            interfaces: self.interfaces.clone(),
+            bypasses: self.bypasses.clone(),
+            drained: self.drained.clone(),
+            places: self.windows.as_ref().map(InitialWindows::places),
+            rules,
+            control: self.control_place.as_ref().map(|place| place.path.clone()),
+            admin: self
+                .admin
+                .as_ref()
+                .and(self.configuration.admin.as_ref())
+                .map(|of| of.listen),
+            uptime: self.ready_since.elapsed(),
+            reloads: self.reloads,
+            reloads_failed: self.reloads_failed,
+        })
+    }
+}
+
+/// The file of this program. If a package has replaced it, its path leads to the new program.
+fn own_program() -> io::Result<PathBuf> {
+    let path = fs::read_link("/proc/self/exe")?;
+    let text = path
+        .to_str()
+        .map(|text| text.trim_end_matches(" (deleted)").to_owned());
+    Ok(text.map_or(path, PathBuf::from))
+}
+
+fn open_program(path: &Path) -> io::Result<File> {
+    let named =
+        |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    if !path.is_absolute() {
+        let message = format!("{} is not an absolute path", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    let metadata = fs::metadata(path).map_err(named)?;
+    if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
+        let message = format!("{} is not a program", path.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+    }
+    File::open(path).map_err(named)
+}

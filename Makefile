@@ -159,6 +159,7 @@ bench: build
 	cargo run --release --package simulator-speed
 	cargo run --release --package connection-setup
 	cargo run --release --package top-ping
+	cargo run --release --package upgrade-gaps
 
 verify: build
 	target/release/midspan lab verify

@@ -21,7 +21,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 /// How long an upgrade may take.
 const UPGRADE_LIMIT: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(20);
-/// The bounds of what upgrades add to the gaps: of all but a thousandth, and of the longest.
+/// The bounds of what upgrades add: to the gap that only a thousandth of all gaps exceeds, and to the longest one.
 const MOST_PERCENTILE: Duration = Duration::from_millis(50);
 const MOST_LONGEST: Duration = Duration::from_millis(150);
 
@@ -137,10 +137,10 @@ fn upgrade(socket: &Path, program: &Path) -> Result<(), Failure> {
             Some(last) if last.state == UpgradeState::Failed => {
                 return Err(format!("an upgrade failed: {:?}", last.error).into());
             }
-            Some(last) if last.state == UpgradeState::Done => {
-                if status.former_relay_pids.is_empty() {
-                    return Ok(());
-                }
+            Some(last)
+                if last.state == UpgradeState::Done && status.former_relay_pids.is_empty() =>
+            {
+                return Ok(());
             }
             _ => {}
         }
@@ -187,7 +187,7 @@ fn report(plan: &Plan, pairs: &[(Run, Run)], upgrades: u64, opened: u64) -> Resu
     if plan.json {
         let mut records = Records::default();
         for (name, spread, _) in &rows {
-            let record = Record::new("upgrades", "", *name, "s", By::Measurement, spread.median);
+            let record = Record::new("upgrades", "", name, "s", By::Measurement, spread.median);
             records.push(record.with_interval(spread));
         }
         println!("{}", records.to_json());

@@ -18,7 +18,7 @@ use crate::Error;
 use crate::control::GateAndSockets;
 use crate::gate::{Gate, GateListener, GateStatistics};
 
-/// How long all sessions may stand still while they are handed over.
+/// How long no session is served while all are handed over.
 pub(crate) const HANDOVER_LIMIT: Duration = Duration::from_secs(2);
 /// How long clients may take to complete the handshakes of connections that are being opened: several round trips of a
 /// satellite.

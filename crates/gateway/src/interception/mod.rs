@@ -28,6 +28,7 @@
 //! program `nft`.
 
 pub(crate) mod accounting;
+mod adopted;
 mod as_put;
 mod bypass;
 pub(crate) mod early_demux;
@@ -49,6 +50,7 @@ pub mod timeouts;
 pub(crate) mod untouched;
 
 pub use accounting::Accounting;
+pub use adopted::Adopted;
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use plan::{InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks};
 pub use untouched::Quic;
@@ -57,10 +59,10 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use rtnetlink::packet_route::AddressFamily;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::claim::{Claim, Kind};
+use adopted::Former;
 use as_put::AsPut;
 use bypass::Bypass;
 use early_demux::EarlyDemux;
@@ -187,24 +189,6 @@ fn queue_method(plan: &Plan) -> Result<QueueMethod, NftablesError> {
     })
 }
 
-/// What a program of this process tells the next one about its rules.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Adopted {
-    /// Whether new connections are intercepted.
-    pub taking: bool,
-    /// Whether the kernel's parameter [`EarlyDemux::NAME`] was on before Midspan changed it.
-    pub early_demux_was_on: bool,
-}
-
-/// What becomes of rules and routes that are in force already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Former {
-    /// They are leftovers, and are removed.
-    Removed,
-    /// Connections need them, so they stay until they are replaced.
-    Adopted(Adopted),
-}
-
 /// Rules and routes in force. Dropping this value removes them.
 ///
 /// The caller waits until one of [`changes`](Self::changes) is readable, or for some seconds, and
@@ -243,30 +227,6 @@ impl Interception {
         // The leftovers of a killed check, whose rules would otherwise stay in force.
         remove_leftovers(&plan.numbers.trial())?;
         Self::install_with(plan, Former::Removed, true)
-    }
-
-    /// Replaces rules and routes that the former program of this process has left in force: the rules in one step, so
-    /// that existing connections continue. New connections are intercepted from the beginning if `taking`. Until
-    /// [`own`](Self::own) is called, dropping this value leaves everything in force.
-    ///
-    /// # Errors
-    /// See [`InterceptionError`]. After an error, everything stays in force, perhaps with the rules of this plan.
-    pub fn adopt(plan: Plan, was: Adopted) -> Result<Self, InterceptionError> {
-        Self::install_with(plan, Former::Adopted(was), true)
-    }
-
-    /// From now on, dropping this value removes rules and routes.
-    pub const fn own(&mut self) {
-        self.is_own = true;
-    }
-
-    /// What the next program of this process needs to [adopt](Self::adopt) rules and routes.
-    #[must_use]
-    pub const fn adoptable(&self) -> Adopted {
-        Adopted {
-            taking: self.taking,
-            early_demux_was_on: self.early_demux.was_on(),
-        }
     }
 
     /// Like [`install`](Self::install), but only for a short [probe](Self::probe): no parameter of

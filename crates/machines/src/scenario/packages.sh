@@ -30,6 +30,19 @@ download
 cmp /etc/midspan/midspan.toml /tmp/midspan.toml || fail "the upgrade has changed the configuration"
 finding "apt-get install of a newer version" "restarts the service once, and intercepts again"
 
+# From a version that can execute another program, sessions continue.
+slow_download
+wait_until has_leg
+before=$(helper)
+apt-get install --yes --reinstall "$new" >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"
+grep '^midspan: \|^upgraded' /tmp/apt.log || true
+[ "$(helper)" = "$before" ] || fail "the upgrade has restarted the service: $(cat /tmp/apt.log)"
+has_leg || fail "the upgrade has ended a session"
+end_download
+intercepts
+midspan status --json | grep '"state": "done"' || fail "no upgrade: $(midspan status --json)"
+finding "apt-get install over a version with midspan upgrade" "the process stays, and sessions continue"
+
 # The other direction, with a file that the new program refuses: the running one continues.
 echo 'wrong = true' >>/etc/midspan/midspan.toml
 before=$(helper)

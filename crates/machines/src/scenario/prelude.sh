@@ -133,10 +133,22 @@ end_download() {
     wait_until not has_leg
 }
 
-intercepts() {
+# Whether a new connection is intercepted. Right after a change, a slow machine may let one pass.
+is_intercepted() {
     slow_download
-    wait_until has_leg
-    end_download
+    for _ in $(seq 30); do
+        if has_leg; then
+            end_download
+            return 0
+        fi
+        sleep 1
+    done
+    kill "$DOWNLOAD" || true
+    return 1
+}
+
+intercepts() {
+    wait_until is_intercepted
 }
 
 # No rule and no route of Midspan is there.

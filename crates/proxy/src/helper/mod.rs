@@ -248,7 +248,8 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     // And the relay can be ended, though it is another user.
     let kill = user.map(|_| Capability::CAP_KILL);
     let kept: Vec<Capability> = KEPT.into_iter().chain(kill).collect();
-    capability::keep(&kept, &FOR_NEXT_PROGRAM)?;
+    let in_reserve = user.map(|_| FOR_NEXT_PROGRAM);
+    capability::keep(&kept, in_reserve.as_ref().map_or(&[], |all| &all[..]))?;
     if !inherited.as_deref().is_some_and(Inherited::is_return) {
         supervision::wait_until_ready(&mut relay, &signals)?;
     }

@@ -9,6 +9,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use midspan_relay::remembered::FILE_LIMIT;
 use rustix::fs::{FileType, Mode, OFlags, fstat, open, openat, renameat, unlinkat};
@@ -193,7 +197,11 @@ impl State {
     /// No descriptor is left.
     pub fn bypasses(&self) -> io::Result<KeptBypasses> {
         let directory = self.directory.try_clone()?;
-        Ok(KeptBypasses { directory })
+        Ok(KeptBypasses {
+            directory,
+            changes: AtomicU64::new(0),
+            done: Arc::default(),
+        })
     }
 
     fn replace(&self, content: OwnedFd, name: &str, new: &str) -> io::Result<()> {
@@ -223,10 +231,17 @@ impl State {
     }
 }
 
-/// The file of bypassed prefixes, one per line.
+/// How long a command waits until the disk has what it has changed.
+const DISK_LIMIT: Duration = Duration::from_secs(1);
+
+/// The file of bypassed prefixes, one per line. A power failure leaves what was kept last, or what was kept before it.
 #[derive(Debug)]
 pub(super) struct KeptBypasses {
     directory: OwnedFd,
+    /// The number of the last change.
+    changes: AtomicU64,
+    /// The number of the last change that a thread has carried out.
+    done: Arc<Mutex<u64>>,
 }
 
 impl KeptBypasses {
@@ -249,26 +264,52 @@ impl KeptBypasses {
         Ok(text.lines().map(str::to_owned).collect())
     }
 
-    /// Stores these lines; without any, removes the file.
+    /// Stores these lines; without any, removes the file. Returns when the disk has them.
     ///
     /// # Errors
-    /// Those of the file system.
+    /// Those of the file system. `TimedOut` if the disk is slow: the lines are stored later.
     pub fn keep(&self, lines: &[String]) -> io::Result<()> {
-        if lines.is_empty() {
-            return match unlinkat(&self.directory, BYPASSES, rustix::fs::AtFlags::empty()) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
-                Err(error) => Err(error.into()),
-            };
-        }
-        let flags =
-            OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let mut file = File::from(openat(&self.directory, NEW_BYPASSES, flags, mode)?);
-        file.write_all((lines.join("\n") + "\n").as_bytes())?;
-        drop(file);
-        renameat(&self.directory, NEW_BYPASSES, &self.directory, BYPASSES)?;
-        Ok(())
+        let number = self.changes.fetch_add(1, Ordering::Relaxed) + 1;
+        let (directory, done) = (self.directory.try_clone()?, Arc::clone(&self.done));
+        let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+        let (report, result) = channel();
+        // A disk that hangs must not hang the helper.
+        std::thread::Builder::new()
+            .name("bypasses".to_owned())
+            .spawn(move || {
+                let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                // A later change may have been faster.
+                let stored = match number > *done {
+                    true => store_bypasses(&directory, &text),
+                    false => Ok(()),
+                };
+                *done = number.max(*done);
+                // The command may no longer wait.
+                let _ = report.send(stored);
+            })?;
+        let late = || io::Error::new(ErrorKind::TimedOut, "the disk is slow, it is written later");
+        result
+            .recv_timeout(DISK_LIMIT)
+            .unwrap_or_else(|_| Err(late()))
     }
+}
+
+fn store_bypasses(directory: &OwnedFd, text: &str) -> io::Result<()> {
+    if text.is_empty() {
+        return match unlinkat(directory, BYPASSES, rustix::fs::AtFlags::empty()) {
+            Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
+            Err(error) => Err(error.into()),
+        };
+    }
+    let flags =
+        OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let mut file = File::from(openat(directory, NEW_BYPASSES, flags, mode)?);
+    file.write_all(text.as_bytes())?;
+    // Otherwise, after a power failure, the file may have its name and not its content.
+    file.sync_data()?;
+    renameat(directory, NEW_BYPASSES, directory, BYPASSES)?;
+    Ok(())
 }
 
 /// The size of a regular file that is not too large; `None` for anything else.

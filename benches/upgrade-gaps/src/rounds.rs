@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use midspan_proxy::command::{Request, UpgradeState, ask};
+use midspan_proxy::command::{Request, ask, upgrade as upgrade_proxy};
 use midspan_records::statistics::quantile;
 use midspan_records::{By, Record, Records, Spread};
 use midspan_testbed::loopback::{free_address, raise_descriptor_limit, session};
@@ -120,32 +120,20 @@ pub fn run(plan: &Plan) -> Result<bool, Failure> {
 /// Upgrades, and returns when the new program runs and the former relay has ended.
 fn upgrade(socket: &Path, program: &Path) -> Result<(), Failure> {
     let program = std::path::absolute(program)?;
-    let request = Request::Upgrade {
-        program: Some(program.to_string_lossy().into_owned()),
-    };
-    let answer = ask(socket, &request)?;
-    let begun = answer.upgrade.ok_or(answer.error.unwrap_or_default())?;
+    let program = Some(program.to_string_lossy().into_owned());
+    let (_, done) = upgrade_proxy(socket, program, UPGRADE_LIMIT)?;
+    if let Some(error) = done.error {
+        return Err(format!("an upgrade failed: {error}").into());
+    }
     let until = Instant::now() + UPGRADE_LIMIT;
     while Instant::now() < until {
-        std::thread::sleep(PAUSE);
-        let status = ask(socket, &Request::Status).ok().and_then(|of| of.status);
-        let Some(status) = status else {
-            continue;
-        };
-        match status.upgrade {
-            Some(last) if last.number != begun.number => {}
-            Some(last) if last.state == UpgradeState::Failed => {
-                return Err(format!("an upgrade failed: {:?}", last.error).into());
-            }
-            Some(last)
-                if last.state == UpgradeState::Done && status.former_relay_pids.is_empty() =>
-            {
-                return Ok(());
-            }
-            _ => {}
+        let status = ask(socket, &Request::Status)?.status;
+        if status.is_some_and(|status| status.former_relay_pids.is_empty()) {
+            return Ok(());
         }
+        std::thread::sleep(PAUSE);
     }
-    Err("an upgrade took too long".into())
+    Err("the former relay has not ended".into())
 }
 
 fn report(plan: &Plan, pairs: &[(Run, Run)], upgrades: u64, opened: u64) -> Result<bool, Failure> {

@@ -1,11 +1,8 @@
 //! `midspan upgrade`: another program for a running proxy.
 
-use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use midspan_proxy::command::{
-    CommandError, Request, Status, UpgradeState, UpgradeStatus, ask, find_socket,
-};
+use midspan_proxy::command::{UpgradeError, find_socket, upgrade as upgrade_proxy};
 use miette::{IntoDiagnostic, miette};
 
 use super::Outcome;
@@ -14,7 +11,6 @@ use crate::printing;
 
 /// How long an upgrade may take: the trial, and the start of the new program.
 const LIMIT: Duration = Duration::from_secs(60);
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Upgrades the proxy, and waits for the result.
 pub fn upgrade(options: &UpgradeOptions) -> Outcome {
@@ -28,18 +24,15 @@ pub fn upgrade(options: &UpgradeOptions) -> Outcome {
         .transpose();
     let program = program.into_diagnostic()?;
     let program = program.map(|path| path.to_string_lossy().into_owned());
-    let answer = match ask(&socket, &Request::Upgrade { program }) {
-        // A version without this command.
-        Err(CommandError::Format { .. }) => {
-            printing::warning("the running Midspan cannot execute another program: restart it");
+    let (status, upgrade) = match upgrade_proxy(&socket, program, LIMIT) {
+        Ok(done) => done,
+        Err(error @ UpgradeError::TooOld) => {
+            printing::warning(error);
             return Ok(false);
         }
-        answer => answer?,
+        Err(UpgradeError::Command(error)) => return Err(error.into()),
+        Err(error) => return Err(miette!("{error}")),
     };
-    let begun = answer
-        .upgrade
-        .ok_or_else(|| miette!("{}", answer.error.unwrap_or_default()))?;
-    let (status, upgrade) = wait(&socket, &begun)?;
     if control.output.json {
         printing::line(serde_json::to_string_pretty(&upgrade).into_diagnostic()?);
     }
@@ -55,31 +48,5 @@ pub fn upgrade(options: &UpgradeOptions) -> Outcome {
             ));
             Ok(true)
         }
-    }
-}
-
-/// Waits until the upgrade has succeeded or failed.
-fn wait(socket: &Path, begun: &UpgradeStatus) -> miette::Result<(Status, UpgradeStatus)> {
-    let until = Instant::now() + LIMIT;
-    loop {
-        // While the process executes the new program, it answers no request.
-        let status = ask(socket, &Request::Status)
-            .ok()
-            .and_then(|answer| answer.status);
-        if let Some(status) = status
-            && let Some(last) = status.upgrade.clone()
-            && last.number == begun.number
-            && last.state != UpgradeState::Trying
-        {
-            return Ok((status, last));
-        }
-        if Instant::now() >= until {
-            let seconds = LIMIT.as_secs();
-            return Err(miette!(
-                "the upgrade to {} is not over after {seconds} s: see `midspan status` and the log",
-                begun.program
-            ));
-        }
-        std::thread::sleep(PAUSE);
     }
 }

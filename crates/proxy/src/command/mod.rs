@@ -2,11 +2,13 @@
 //! (`docs/control-api.md`).
 
 mod status;
+mod upgrading;
 
 pub use status::{
     DrainedListener, LateThreadStatus, ListenerStatus, Status, TrackingStatus, UpgradeState,
     UpgradeStatus,
 };
+pub use upgrading::{UpgradeError, upgrade};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

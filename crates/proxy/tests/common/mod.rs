@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use midspan_proxy::client;
-use midspan_proxy::command::{Answer, Request, Status, UpgradeState, ask};
+use midspan_proxy::command::{Answer, Request, Status, UpgradeState, ask, upgrade};
 use midspan_proxy::{RunOptions, relay_main, trial_main};
 use midspan_testbed::kernel_tests::Command;
 use midspan_testbed::program::AS;
 pub use midspan_testbed::testing::exit_code;
-use midspan_testbed::testing::{Midspan, wait_until};
+use midspan_testbed::testing::{LIMIT, Midspan, wait_until};
 use rustix::process::Signal;
 
 /// The address of the admin listener of the tests' proxies.
@@ -84,22 +84,8 @@ impl Control for Midspan {
     }
 
     fn upgrade(&self, program: Option<&str>) -> Status {
-        let answer = self.ask(&Request::Upgrade {
-            program: program.map(str::to_owned),
-        });
-        let begun = answer.upgrade;
-        let begun = begun.unwrap_or_else(|| panic!("{:?}", answer.error));
-        let mut status = None;
-        wait_until("the upgrade is over", || {
-            // While the process executes the program, requests are not answered.
-            let now = ask(&self.socket(), &Request::Status);
-            status = now.ok().and_then(|answer| answer.status);
-            let last = status.as_ref().and_then(|status| status.upgrade.as_ref());
-            last.is_some_and(|last| {
-                last.number == begun.number && last.state != UpgradeState::Trying
-            })
-        });
-        status.unwrap()
+        let program = program.map(str::to_owned);
+        upgrade(&self.socket(), program, LIMIT).unwrap().0
     }
 
     fn ended_sessions(&self) -> Vec<serde_json::Value> {

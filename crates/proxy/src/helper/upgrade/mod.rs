@@ -22,7 +22,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_linux::execution;
@@ -32,6 +32,9 @@ use super::supervision::Supervisor;
 use crate::Error;
 use crate::command::{Answer, UpgradeState, UpgradeStatus};
 use trial::Trial;
+
+/// How long the answer to the command may take, before the program is executed.
+const ANSWER_TIME: Duration = Duration::from_millis(250);
 
 /// Most relays of former programs at a time.
 const MOST_FORMER: usize = 8;
@@ -148,11 +151,17 @@ impl Supervisor {
         let Some(trial) = self.upgrades.trial.take() else {
             return;
         };
+        let begun = trial.begun();
         let result: Result<(), String> = trial.finish().and_then(|program| {
             // Draining may have begun meanwhile.
             match self.is_draining() || self.is_lame_duck() {
                 true => Err("the proxy is about to end".to_owned()),
-                false => Err(self.execute(&program)),
+                false => {
+                    // A thread of this program sends the answer to the command.
+                    let answered = begun + ANSWER_TIME;
+                    std::thread::sleep(answered.saturating_duration_since(now));
+                    Err(self.execute(&program))
+                }
             }
         });
         if let Err(reason) = result {

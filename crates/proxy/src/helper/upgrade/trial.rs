@@ -37,6 +37,7 @@ pub(super) struct Trial {
     child: Child,
     end: OwnedFd,
     answer: PipeReader,
+    begun: Instant,
     until: Instant,
 }
 
@@ -70,18 +71,25 @@ impl Trial {
                 let _ = child.kill();
                 let _ = child.wait();
             })?;
+        let begun = Instant::now();
         Ok(Self {
             program,
             child,
             end,
             answer,
-            until: Instant::now() + LIMIT,
+            begun,
+            until: begun + LIMIT,
         })
     }
 
     /// Readable when the program has ended.
     pub fn end(&self) -> BorrowedFd<'_> {
         self.end.as_fd()
+    }
+
+    /// When it began.
+    pub const fn begun(&self) -> Instant {
+        self.begun
     }
 
     /// When it has to have ended.

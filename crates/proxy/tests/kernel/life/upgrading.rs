@@ -1,6 +1,6 @@
 //! Upgrades: another program in the same process takes over.
 
-use std::io::{Read, Write};
+use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -62,12 +62,13 @@ fn waiting_data_moves() {
         "{RELAY}{}",
         listener("web", web, listening.local_addr().unwrap())
     ));
-    let mut client = connect(web);
-    let (mut stream, _) = listening.accept().unwrap();
+    let mut client = BufReader::new(connect(web));
+    let mut stream = BufWriter::new(listening.accept().unwrap().0);
     let sender = std::thread::spawn(move || {
         for index in 0..count / 4_u32 {
             stream.write_all(&index.to_be_bytes()).unwrap();
         }
+        stream.flush().unwrap();
     });
     assert_upgraded(&proxy.upgrade(None));
     assert_upgraded(&proxy.upgrade(None));

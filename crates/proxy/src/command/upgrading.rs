@@ -1,0 +1,66 @@
+//! An upgrade of a running proxy, until its end.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use thiserror::Error;
+
+use super::{CommandError, Request, Status, UpgradeState, UpgradeStatus, ask};
+
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// An upgrade did not begin, or its result is not known.
+#[derive(Debug, Error)]
+pub enum UpgradeError {
+    /// The proxy does not answer.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The running program is too old.
+    #[error("the running Midspan cannot execute another program: restart it")]
+    TooOld,
+    /// The proxy refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// It takes too long.
+    #[error("the upgrade is not over after {} s: see `midspan status` and the log", .0.as_secs())]
+    Late(Duration),
+}
+
+/// Upgrades the proxy at `socket` to the program with this absolute path, or to the file that it was started from. Waits,
+/// at most for `limit`, until the upgrade has succeeded or failed; returns the state of the proxy and the result.
+///
+/// # Errors
+/// See [`UpgradeError`]. An upgrade that has begun and failed is no error here.
+pub fn upgrade(
+    socket: &Path,
+    program: Option<String>,
+    limit: Duration,
+) -> Result<(Status, UpgradeStatus), UpgradeError> {
+    let before = ask(socket, &Request::Status)?.status;
+    let before = before.and_then(|status| status.upgrade);
+    let before = before.map_or(0, |upgrade| upgrade.number);
+    match ask(socket, &Request::Upgrade { program }) {
+        Ok(answer) if answer.ok => {}
+        Ok(answer) => return Err(UpgradeError::Refused(answer.error.unwrap_or_default())),
+        Err(CommandError::Format { .. }) => return Err(UpgradeError::TooOld),
+        // Perhaps the process has executed the program before the whole answer was sent.
+        Err(CommandError::Client(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let until = Instant::now() + limit;
+    loop {
+        // While the process executes the program, it answers no request.
+        let status = ask(socket, &Request::Status);
+        if let Some(status) = status.ok().and_then(|answer| answer.status)
+            && let Some(last) = status.upgrade.clone()
+            && last.number > before
+            && last.state != UpgradeState::Trying
+        {
+            return Ok((status, last));
+        }
+        if Instant::now() >= until {
+            return Err(UpgradeError::Late(limit));
+        }
+        std::thread::sleep(PAUSE);
+    }
+}

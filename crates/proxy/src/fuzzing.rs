@@ -19,7 +19,7 @@ use crate::admin::host;
 use crate::command::{Answer, Request};
 use crate::configuration::{Configuration, prefix};
 use crate::control::{FromRelay, ToRelay};
-use crate::helper::upgrade_fuzzed;
+use crate::helper::inheritance_fuzzed;
 use crate::{fragmenting, gate};
 
 /// The text of a configuration file.
@@ -96,7 +96,7 @@ pub fn process_messages(message: &[u8]) {
     read_again::<FromRelay>(message);
     read_again::<resolver::Question>(message);
     read_again::<resolver::Answer>(message);
-    upgrade_fuzzed(message);
+    inheritance_fuzzed(message);
 }
 
 /// Packets in the gate's queue, and packets for a fragmenter.

@@ -13,9 +13,9 @@ use midspan_gateway::interception::{Interception, Pair, Plan};
 use tracing::{info, warn};
 
 use super::firewall::Firewall;
+use super::inheritance::InheritedRules;
 use super::lent::Lent;
 use super::rules::{Change, Order, RULE_PAUSE, Rules};
-use super::upgrade::InheritedRules;
 use crate::Error;
 use crate::health::Passing;
 use midspan_service::liveness::{Absence, PASS_AFTER, Watch};

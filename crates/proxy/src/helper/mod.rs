@@ -10,8 +10,11 @@ mod drained;
 mod draining;
 mod families;
 mod firewall;
+mod former_relays;
 mod fragmenting;
 mod guard;
+mod inheritance;
+mod inherited;
 mod interception;
 mod learned;
 mod learned_windows;
@@ -22,6 +25,7 @@ mod measured;
 mod members;
 mod memory;
 mod own_addresses;
+mod program_trial;
 mod relay_process;
 mod reload;
 mod routes;
@@ -30,7 +34,8 @@ mod slots;
 mod state;
 mod supervision;
 mod trial;
-mod upgrade;
+mod upgrades;
+mod upgrading;
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -59,7 +64,12 @@ use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
 use control_socket::ControlSocket;
 pub(crate) use families::leave_out_missing;
 use firewall::Firewall;
+use former_relays::FormerRelays;
 use guard::Guard;
+use inheritance::Inheritance;
+#[cfg(feature = "fuzzing")]
+pub(crate) use inheritance::fuzzed as inheritance_fuzzed;
+use inherited::Inherited;
 use interception::Marking;
 pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
@@ -68,16 +78,14 @@ use measured::Measured;
 use members::MembersWatch;
 use memory::MemoryWatch;
 use own_addresses::MachineWatch;
+pub use program_trial::trial_main;
 use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
 use slots::Slots;
 use state::State;
 use supervision::{LOOK_PAUSE, Supervisor};
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
-#[cfg(feature = "fuzzing")]
-pub(crate) use upgrade::fuzzed as upgrade_fuzzed;
-pub use upgrade::trial_main;
-use upgrade::{FormerRelays, Inheritance, Inherited, Upgrades};
+use upgrades::Upgrades;
 
 /// Options of `midspan run`.
 #[derive(Debug)]

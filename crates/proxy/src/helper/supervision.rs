@@ -14,6 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::control_socket::{Commands, ControlPlace};
 use super::drained::Drained;
+use super::former_relays::FormerRelays;
 use super::guard::Guard;
 use super::listening::Open;
 use super::measured::Measured;
@@ -24,7 +25,7 @@ use super::relay_process::RelayProcess;
 use super::routes::RouteWatch;
 use super::slots::Slots;
 use super::state::KeptBypasses;
-use super::upgrade::{FormerRelays, Upgrades};
+use super::upgrades::Upgrades;
 use crate::Error;
 use crate::configuration::Configuration;
 use crate::control::FromRelay;

@@ -12,10 +12,10 @@ use midspan_linux::process;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use super::Inheritance;
+use super::inheritance::Inheritance;
+use super::{check_machine, families};
 use crate::Error;
 use crate::configuration::Configuration;
-use crate::helper::{check_machine, families};
 
 /// How long the trial may take.
 const LIMIT: Duration = Duration::from_secs(20);

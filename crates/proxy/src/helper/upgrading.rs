@@ -1,94 +1,29 @@
 //! Upgrade: this process executes another program, which takes over listeners, queue, rules, knowledge and live
-//! sessions. `docs/upgrade.md` describes the order, and what happens after an error at each step.
-//!
-//! | module | content |
-//! | --- | --- |
-//! | `inheritance` | what the next program of this process gets: a file in memory, and descriptors |
-//! | `trial` | the new program first runs as a child, which reads everything and changes nothing |
-//! | `former` | relays of former programs, which drain what they could not hand over |
-
-mod former;
-mod inheritance;
-mod trial;
-
-pub(super) use former::FormerRelays;
-#[cfg(feature = "fuzzing")]
-pub(crate) use inheritance::fuzzed;
-pub(super) use inheritance::{FORMAT, Inheritance, Inherited, InheritedRules};
-pub use trial::trial_main;
+//! sessions. `docs/upgrade.md` describes the order, and the consequences of an error at each step.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use midspan_gateway::initial_window::InitialWindows;
 use midspan_linux::execution;
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
+use super::guard::Guard;
+use super::inheritance::{FORMAT, Inheritance};
+use super::program_trial::Trial;
 use super::supervision::Supervisor;
 use crate::Error;
 use crate::command::{Answer, UpgradeState, UpgradeStatus};
-use trial::Trial;
 
 /// How long the answer to the command may take, before the program is executed.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
 /// Most relays of former programs at a time.
 const MOST_FORMER: usize = 8;
-
-/// Upgrades of this process.
-#[derive(Default)]
-pub(super) struct Upgrades {
-    /// The new program, while it is tried.
-    trial: Option<Trial>,
-    /// The last upgrade.
-    pub last: Option<UpgradeStatus>,
-}
-
-impl Upgrades {
-    /// After an upgrade, or after one that failed in the new program.
-    pub fn of(inheritance: &Inheritance) -> Self {
-        let error = inheritance.failure.clone();
-        Self {
-            trial: None,
-            last: Some(UpgradeStatus {
-                number: inheritance.upgrade,
-                state: match error {
-                    None => UpgradeState::Done,
-                    Some(_) => UpgradeState::Failed,
-                },
-                program: inheritance.program.display().to_string(),
-                former_version: inheritance.version.clone(),
-                error,
-            }),
-        }
-    }
-
-    /// Readable when the trial has ended.
-    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        self.trial.as_ref().map(Trial::end)
-    }
-
-    /// When the trial is to be ended.
-    pub fn next(&self) -> Option<Instant> {
-        self.trial.as_ref().map(Trial::until)
-    }
-
-    fn number(&self) -> u64 {
-        self.last.as_ref().map_or(0, |last| last.number)
-    }
-
-    fn fail(&mut self, reason: &str) {
-        error!("no upgrade, the present program continues: {reason}");
-        if let Some(last) = &mut self.last {
-            last.state = UpgradeState::Failed;
-            last.error = Some(reason.to_owned());
-        }
-    }
-}
 
 impl Supervisor {
     /// Begins an upgrade to a program; without one, to the file that this program was started from. The answer comes
@@ -207,11 +142,7 @@ impl Supervisor {
 
     /// What another program needs to continue.
     fn inheritance(&mut self, program: &Path) -> Result<Inheritance, Error> {
-        let rules = self
-            .guard
-            .as_mut()
-            .map(super::guard::Guard::adoptable)
-            .transpose()?;
+        let rules = self.guard.as_mut().map(Guard::adoptable).transpose()?;
         Ok(Inheritance {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -7,13 +7,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tracing::{info, warn};
 
 use super::inheritance::FormerRelay;
+use super::relay_process::RelayProcess;
 use crate::Error;
 use crate::control::FromRelay;
-use crate::helper::relay_process::RelayProcess;
 
 /// The relays, each with the time at which it is ended.
 #[derive(Default)]
-pub(in super::super) struct FormerRelays(Vec<(RelayProcess, Instant)>);
+pub(super) struct FormerRelays(Vec<(RelayProcess, Instant)>);
 
 impl FormerRelays {
     /// The relays that this program has inherited.

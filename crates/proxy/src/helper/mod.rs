@@ -356,8 +356,7 @@ const KEPT: [Capability; 3] = [
     Capability::CAP_NET_RAW,
 ];
 
-/// The capabilities that the helper keeps in reserve for a program that it executes in an upgrade: the new relay becomes
-/// another user.
+/// The capabilities in reserve for the next program of this process, whose relay becomes another user.
 const FOR_NEXT_PROGRAM: [Capability; 3] = [
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use ipnet::IpNet;
 use midspan_document::Source;
 use midspan_gateway::initial_window::Places;
 use midspan_gateway::interception::Adopted;
+use midspan_linux::execution;
 use midspan_service::logging::LogLevel;
 use rustix::fs::{MemfdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
@@ -138,6 +140,31 @@ impl Inheritance {
             )));
         }
         Ok(serde_json::from_slice(text)?)
+    }
+
+    /// Executes `program`, which inherits this state. The descriptors are those of the present program, of its relay, of
+    /// the relays of former programs, and of the sockets of the control socket and of the admin listener.
+    ///
+    /// # Errors
+    /// Always one: it returns only if the program is not executed.
+    pub fn execute<'a>(
+        &self,
+        program: BorrowedFd<'_>,
+        (present, relay): (BorrowedFd<'a>, BorrowedFd<'a>),
+        former: impl Iterator<Item = BorrowedFd<'a>>,
+        sockets: [Option<BorrowedFd<'a>>; 2],
+    ) -> io::Error {
+        let state = match self.write() {
+            Ok(state) => state,
+            Err(error) => return error,
+        };
+        // The order in which the next program takes them.
+        let mut descriptors = vec![state.as_fd(), present, relay];
+        for descriptor in former.chain(sockets.into_iter().flatten()) {
+            descriptors.push(descriptor);
+        }
+        midspan_log::finish();
+        execution::execute(program, std::env::args_os(), &descriptors)
     }
 
     /// The configuration in force.

@@ -125,21 +125,10 @@ impl Inherited {
     pub fn return_to_former(&mut self, reason: &Error) -> Error {
         let mut state = self.state.clone();
         state.failure = Some(reason.to_string());
-        let execute = || -> io::Result<()> {
-            let state = state.write()?;
-            let mut descriptors = vec![state.as_fd(), self.program.as_fd(), self.relay.as_fd()];
-            descriptors.extend(self.former.iter().map(AsFd::as_fd));
-            descriptors.extend(self.control.as_ref().map(AsFd::as_fd));
-            descriptors.extend(self.admin.as_ref().map(AsFd::as_fd));
-            midspan_log::finish();
-            let program = self.program.as_fd();
-            Err(execution::execute(
-                program,
-                std::env::args_os(),
-                &descriptors,
-            ))
-        };
-        let error = execute().err().unwrap_or_else(|| ErrorKind::Other.into());
+        let program = self.program.as_fd();
+        let former = self.former.iter().map(AsFd::as_fd);
+        let sockets = [&self.control, &self.admin].map(|socket| socket.as_ref().map(AsFd::as_fd));
+        let error = state.execute(program, (program, self.relay.as_fd()), former, sockets);
         Error::system("execute the former program again")(error)
     }
 }

@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use midspan_gateway::initial_window::InitialWindows;
-use midspan_linux::execution;
 use tracing::{info, warn};
 
 use super::guard::Guard;
@@ -115,29 +114,20 @@ impl Supervisor {
             Ok(inheritance) => inheritance,
             Err(error) => return error.to_string(),
         };
-        let execute = || -> io::Result<()> {
-            let state = inheritance.write()?;
-            let present = File::open("/proc/self/exe")?;
-            let mut descriptors = vec![state.as_fd(), present.as_fd(), self.relay.control()];
-            descriptors.extend(self.former.connections());
-            descriptors.extend(
-                self.control_place
-                    .as_ref()
-                    .map(|place| place.socket.as_fd()),
-            );
-            descriptors.extend(self.admin.as_ref().map(AsFd::as_fd));
-            info!("upgrade: executing the program");
-            midspan_log::finish();
-            Err(execution::execute(
-                program.as_fd(),
-                std::env::args_os(),
-                &descriptors,
-            ))
+        let present = match File::open("/proc/self/exe") {
+            Ok(present) => present,
+            Err(error) => return format!("the present program cannot be kept open: {error}"),
         };
-        match execute() {
-            Ok(()) => "the program was not executed".to_owned(),
-            Err(error) => format!("the program cannot be executed: {error}"),
-        }
+        let control = self
+            .control_place
+            .as_ref()
+            .map(|place| place.socket.as_fd());
+        let sockets = [control, self.admin.as_ref().map(AsFd::as_fd)];
+        let relay = (present.as_fd(), self.relay.control());
+        let former = self.former.connections();
+        info!("upgrade: executing the program");
+        let error = inheritance.execute(program.as_fd(), relay, former, sockets);
+        format!("the program cannot be executed: {error}")
     }
 
     /// What another program needs to continue.

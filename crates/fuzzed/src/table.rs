@@ -293,7 +293,7 @@ pub const TARGETS: &[Target] = &[
         run: control_socket,
         longest: 8192,
         lines: &[
-            functions("crates/proxy/src/command.rs", &["read", "parameter"]),
+            functions("crates/proxy/src/command/mod.rs", &["read", "parameter"]),
             functions("crates/proxy/src/configuration/transparent.rs", &["prefix"]),
         ],
     },

@@ -30,6 +30,7 @@ pub mod route_watch;
 pub mod routing;
 pub mod sandbox;
 pub mod scheduling;
+pub mod signals;
 mod socket_lists;
 pub mod tcp;
 pub mod tun;

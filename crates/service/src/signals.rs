@@ -4,6 +4,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
@@ -15,12 +16,14 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Catches the signals from here on.
+    /// Catches the signals from here on, and those that have waited since the former program of this process.
     pub fn catch() -> io::Result<Self> {
-        Ok(Self {
+        let signals = Self {
             end: catch(&[SIGTERM, SIGINT])?,
             reload: catch(&[SIGHUP])?,
-        })
+        };
+        midspan_linux::signals::receive()?;
+        Ok(signals)
     }
 
     /// Readable when a signal to end has come.
@@ -31,6 +34,13 @@ impl Signals {
     /// Readable when a signal to reload has come.
     pub fn reload(&self) -> BorrowedFd<'_> {
         self.reload.as_fd()
+    }
+
+    /// Whether a signal to end has come that was not taken.
+    pub fn is_to_end(&self) -> bool {
+        let mut descriptors = [PollFd::new(&self.end, PollFlags::IN)];
+        let at_once = Timespec::default();
+        poll(&mut descriptors, Some(&at_once)).is_ok_and(|ready| ready > 0)
     }
 
     /// Takes the signals to end that have come; whether there was one.

@@ -3,9 +3,9 @@
 //! The sockets belong to the programs under test, so the thread queries the kernel for them (sock_diag(7));
 //! the programs do not notice. There are two queries: the list of all connections, which finds new ones and
 //! takes the kernel a fraction of a millisecond for each host; and a single known connection, which takes
-//! some microseconds. After a list, the thread queries no list for at least [`PAUSE`] times the time that
-//! the answers took; the same holds for the single queries of all known connections. So each kind uses at
-//! most 1 % of one processor, and both together at most 2 %, however many connections there are.
+//! some microseconds. After a list, the thread queries no list for at least [`PAUSE`] times the processor
+//! time that the answers took; the same holds for the single queries of all known connections. So each kind
+//! uses at most 1 % of one processor, and both together at most 2 %, however many connections there are.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,13 +15,14 @@ use std::time::{Duration, Instant};
 use midspan_linux::tcp::{SocketName, TcpSockets};
 use midspan_path::{NodeIndex, Path};
 use midspan_units::{Time, TimeSpan};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::legs::{SendingEnd, sending_ends};
 use super::readings::{Readings, SocketSeries};
 use crate::topology::Topology;
 use crate::{CaseKind, LabError};
 
-/// The pause after a query, at least, as a multiple of the time that its answer took.
+/// The pause after a query, at least, as a multiple of the processor time that its answer took.
 const PAUSE: u32 = 99;
 /// The shortest time between two lists of all connections.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
@@ -112,18 +113,19 @@ impl Prepared {
     ) -> io::Result<SocketSeries> {
         let (mut before, mut next_list) = (start, start);
         loop {
-            let begin = Instant::now();
+            let (begin, used) = (Instant::now(), processor_time());
             let at = Time::ZERO + TimeSpan::from(begin.duration_since(start));
             self.readings.gap(begin.duration_since(before));
             before = begin;
             let wait = if begin >= next_list {
                 self.list(at)?;
                 let now = Instant::now();
-                next_list = now + pause(LIST_INTERVAL, now.duration_since(begin));
-                interval.saturating_sub(now.duration_since(begin))
+                let taken = now.duration_since(begin);
+                next_list = now + pause(LIST_INTERVAL, taken, processor_time() - used);
+                interval.saturating_sub(taken)
             } else {
                 self.read(at)?;
-                pause(interval, begin.elapsed())
+                pause(interval, begin.elapsed(), processor_time() - used)
             };
             match stopped.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -169,10 +171,16 @@ impl Prepared {
     }
 }
 
-/// The pause after a query whose answer took `cost`, so that the next one comes after `interval` if
-/// that is not too soon.
-fn pause(interval: Duration, cost: Duration) -> Duration {
-    interval.saturating_sub(cost).max(cost * PAUSE)
+/// The pause after a query whose answer took `taken`, and `used` of a processor, so that the next one comes
+/// after `interval` if that is not too soon.
+fn pause(interval: Duration, taken: Duration, used: Duration) -> Duration {
+    interval.saturating_sub(taken).max(used * PAUSE)
+}
+
+/// The processor time of this thread. Unlike real time, it does not grow while other programs run.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn failed(source: io::Error) -> LabError {
@@ -190,10 +198,20 @@ mod tests {
     fn an_answer_that_takes_long_makes_the_pause_long() {
         let ms = Duration::from_millis;
         let us = Duration::from_micros;
-        assert_eq!(pause(ms(10), us(10)), us(9_990));
-        assert_eq!(pause(ms(10), us(100)), us(9_900));
+        assert_eq!(pause(ms(10), us(10), us(10)), us(9_990));
+        assert_eq!(pause(ms(10), us(100), us(100)), us(9_900));
         // A hundredth of the time.
-        assert_eq!(pause(ms(10), ms(1)), ms(99));
-        assert_eq!(pause(LIST_INTERVAL, us(700)), us(69_300));
+        assert_eq!(pause(ms(10), ms(1), ms(1)), ms(99));
+        assert_eq!(pause(LIST_INTERVAL, us(700), us(700)), us(69_300));
+        // Another program had the processor meanwhile.
+        assert_eq!(pause(LIST_INTERVAL, ms(20), us(100)), ms(30));
+        assert_eq!(pause(LIST_INTERVAL, ms(80), us(100)), us(9_900));
+    }
+
+    #[test]
+    fn sleep_takes_no_processor_time() {
+        let before = processor_time();
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(processor_time() - before < Duration::from_millis(40));
     }
 }

@@ -143,7 +143,8 @@ impl Inheritance {
     }
 
     /// Executes `program`, which inherits this state. The descriptors are those of the present program, of its relay, of
-    /// the relays of former programs, and of the sockets of the control socket and of the admin listener.
+    /// the relays of former programs, and of the sockets of the control socket and of the admin listener. `may_execute`
+    /// is called last, when signals wait for the next program.
     ///
     /// # Errors
     /// Always one: it returns only if the program is not executed.
@@ -153,6 +154,7 @@ impl Inheritance {
         (present, relay): (BorrowedFd<'a>, BorrowedFd<'a>),
         former: impl Iterator<Item = BorrowedFd<'a>>,
         sockets: [Option<BorrowedFd<'a>>; 2],
+        may_execute: impl FnOnce() -> io::Result<()>,
     ) -> io::Error {
         let state = match self.write() {
             Ok(state) => state,
@@ -164,7 +166,7 @@ impl Inheritance {
             descriptors.push(descriptor);
         }
         midspan_log::finish();
-        execution::execute(program, std::env::args_os(), &descriptors)
+        execution::execute(program, std::env::args_os(), &descriptors, may_execute)
     }
 
     /// The configuration in force.

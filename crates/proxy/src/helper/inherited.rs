@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use midspan_linux::execution;
+use midspan_linux::{execution, signals};
 use midspan_relay::{HandoverError, handover_pair};
 use midspan_service::message;
 use midspan_units::TimeSpan;
@@ -128,7 +128,14 @@ impl Inherited {
         let program = self.program.as_fd();
         let former = self.former.iter().map(AsFd::as_fd);
         let sockets = [&self.control, &self.admin].map(|socket| socket.as_ref().map(AsFd::as_fd));
-        let error = state.execute(program, (program, self.relay.as_fd()), former, sockets);
+        let relay = self.relay.as_fd();
+        let error = state.execute(program, (program, relay), former, sockets, || {
+            match reason {
+                // This program has taken the signal to end, and the former program is the one to act on it.
+                Error::Interrupted => signals::end(),
+                _ => Ok(()),
+            }
+        });
         Error::system("execute the former program again")(error)
     }
 }

@@ -126,7 +126,12 @@ impl Supervisor {
         let relay = (present.as_fd(), self.relay.control());
         let former = self.former.connections();
         info!("upgrade: executing the program");
-        let error = inheritance.execute(program.as_fd(), relay, former, sockets);
+        let error = inheritance.execute(program.as_fd(), relay, former, sockets, || {
+            match self.signals.is_to_end() {
+                true => Err(io::Error::other("the proxy is about to end")),
+                false => Ok(()),
+            }
+        });
         format!("the program cannot be executed: {error}")
     }
 

@@ -3,10 +3,12 @@
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use midspan_proxy::client;
 use midspan_proxy::command::{Request, UpgradeState};
+use rustix::process::Signal;
 
 use super::support::*;
 use super::transfers::*;
@@ -191,4 +193,33 @@ fn drained_listeners_stay_drained() {
     assert!(answer.ok, "{answer:?}");
     assert_eq!(name(&mut connect(one)), b'a');
     proxy.stop();
+}
+
+/// A signal ends no program that has not yet a handler for it, and none is lost.
+#[kernel_test]
+fn signals_wait_for_the_next_program() {
+    let (a, web) = (server(b'a'), loopback(8080));
+    let text = format!("{RELAY}{}", listener("web", web, a));
+    let proxy = Midspan::here(&text);
+    let has_ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !has_ended.load(Ordering::Relaxed) {
+                proxy.signal(Signal::HUP);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        for _ in 0..3 {
+            assert_upgraded(&proxy.upgrade(None));
+            assert_eq!(name(&mut connect(web)), b'a');
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
+    proxy.stop();
+    for hundredths in 0..12 {
+        let proxy = Midspan::here(&text);
+        assert!(proxy.ask(&Request::Upgrade { program: None }).ok);
+        std::thread::sleep(Duration::from_millis(hundredths * 50));
+        proxy.stop();
+    }
 }

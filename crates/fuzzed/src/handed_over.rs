@@ -11,10 +11,12 @@ pub fn handover(input: &[u8]) {
         let written = message.encode().unwrap_or_default();
         assert_eq!(FromSuccessor::decode(&written).ok(), Some(message));
     }
+    let thread = Batch::thread_in(input);
     let Ok(message) = FromPredecessor::decode(input) else {
         return;
     };
     if let FromPredecessor::Sessions(batch) = &message {
+        assert_eq!(thread, Some(batch.thread));
         batch_of_sessions(batch);
     }
     // A message with many numbers of another form may be too long when it is written.

@@ -12,7 +12,7 @@ use crate::{LARGEST_MESSAGE, MOST_DESCRIPTORS, SessionState, Wrong};
 ///
 /// A new optional field is no new version. A change that an older program would misunderstand is one: the old
 /// version then stays in this list as long as this program can write and read it.
-pub const WRITTEN: &[u32] = &[1];
+pub const WRITTEN: &[u32] = &[2];
 
 /// Most versions in one list, and the longest reason in bytes.
 const MOST_VERSIONS: usize = 32;
@@ -31,7 +31,7 @@ pub(crate) const SESSIONS: &[u8] = b"{\"Sessions\":{";
 /// A message of the relay that has the sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromPredecessor {
-    /// The first message, before any session stops.
+    /// The first message.
     Hello {
         /// The versions in which it can write what follows.
         versions: Vec<u32>,
@@ -47,43 +47,62 @@ pub enum FromPredecessor {
         /// The settings, in the form that the relay itself defines.
         settings: Value,
     },
-    /// Sessions. Descriptors come with this message: a file in memory with the data that the sessions hold in
-    /// memory, if they hold any, and then those of each session.
-    Sessions(Batch),
     /// The listening sockets at an address. They come with this message.
     Sockets {
         /// The address.
         address: SocketAddr,
     },
-    /// All sessions were sent.
+    /// All listeners and their sockets were sent: the successor has to answer whether it can take over.
+    Check,
+    /// The listeners belong to the successor from now on, and the sessions follow.
+    Go {
+        /// The number of threads that hand sessions over.
+        threads: u32,
+        /// The successor's own sessions get larger numbers than this one.
+        largest_id: u64,
+    },
+    /// The predecessor keeps its listeners and sessions.
+    Stay,
+    /// Sessions, which belong to the successor as soon as it has [taken](FromSuccessor::Taken) them. Descriptors come
+    /// with this message: a file in memory with the data that the sessions hold in memory, if they hold any, and then
+    /// those of each session.
+    Sessions(Batch),
+    /// A thread has sent all its sessions, and has an answer to each message.
     End {
-        /// Their number.
+        /// The number of its sessions that belong to the successor.
         sessions: u64,
     },
-    /// The sessions belong to the successor from now on.
-    Go,
-    /// The predecessor keeps its sessions.
-    Stay,
 }
 
 /// A message of the relay that gets the sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FromSuccessor {
-    /// It is ready for sessions.
+    /// It is ready for listeners.
     Welcome {
-        /// The version in which they are to be written.
+        /// The version in which they and the sessions are to be written.
         version: u32,
     },
-    /// It cannot take the sessions.
+    /// It cannot take over.
     Refused {
         /// The reason, for the log.
         reason: String,
     },
-    /// It has all sessions, and waits.
-    Ready {
-        /// Their number.
-        sessions: u64,
+    /// It has checked the listeners, and can take over.
+    Ready,
+    /// It handles the last sessions of a thread from now on.
+    Taken {
+        /// The number of the predecessor's thread.
+        thread: u32,
     },
+    /// It does not handle the last sessions of a thread.
+    NotTaken {
+        /// The number of the predecessor's thread.
+        thread: u32,
+        /// The reason, for the log.
+        reason: String,
+    },
+    /// All threads have ended.
+    Done,
 }
 
 /// Sessions of one thread.
@@ -107,6 +126,22 @@ impl Batch {
     pub fn descriptors(&self) -> usize {
         let of_sessions = self.sessions.iter().map(SessionState::descriptors);
         usize::from(self.copied() > 0) + of_sessions.sum::<usize>()
+    }
+
+    /// The number of the thread in a message with sessions, even if no session of it can be read.
+    #[must_use]
+    pub fn thread_in(message: &[u8]) -> Option<u32> {
+        #[derive(Deserialize)]
+        struct Message {
+            #[serde(rename = "Sessions")]
+            sessions: Sender,
+        }
+        #[derive(Deserialize)]
+        struct Sender {
+            thread: u32,
+        }
+        let message: Message = decode(message).ok()?;
+        Some(message.sessions.thread)
     }
 
     fn check(&self) -> Result<(), FormatError> {
@@ -191,9 +226,15 @@ impl FromSuccessor {
     /// A refusal, with as much of the reason as fits.
     #[must_use]
     pub fn refused(reason: &impl ToString) -> Self {
-        let mut reason = reason.to_string();
-        reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+        let reason = cut(reason);
         Self::Refused { reason }
+    }
+
+    /// The last sessions of a thread are not taken, with as much of the reason as fits.
+    #[must_use]
+    pub fn not_taken(thread: u32, reason: &impl ToString) -> Self {
+        let reason = cut(reason);
+        Self::NotTaken { thread, reason }
     }
 
     /// The message as bytes.
@@ -217,10 +258,20 @@ impl FromSuccessor {
 
     fn check(&self) -> Result<(), FormatError> {
         match self {
-            Self::Refused { reason } if reason.len() > LONGEST_REASON => Err(FormatError::List),
+            Self::Refused { reason } | Self::NotTaken { reason, .. }
+                if reason.len() > LONGEST_REASON =>
+            {
+                Err(FormatError::List)
+            }
             _ => Ok(()),
         }
     }
+}
+
+fn cut(reason: &impl ToString) -> String {
+    let mut reason = reason.to_string();
+    reason.truncate(reason.floor_char_boundary(LONGEST_REASON));
+    reason
 }
 
 fn encode(message: &impl Serialize) -> Result<Vec<u8>, FormatError> {

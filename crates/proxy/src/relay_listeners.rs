@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use midspan_policy::opening_bound::OpeningLimits;
 use midspan_policy::overlay::Overlay;
-use midspan_relay::{self as relay, Listener, ListenerId, OpenListener, Predecessor, Relay};
+use midspan_relay::{
+    self as relay, ComingSessions, Listener, ListenerId, OpenListener, Predecessor, Relay,
+};
 use midspan_units::TimeSpan;
 use tracing::{info, warn};
 
@@ -18,8 +20,8 @@ use crate::Error;
 use crate::control::GateAndSockets;
 use crate::gate::{Gate, GateListener, GateStatistics};
 
-/// How long no session is served while all are handed over.
-pub(crate) const HANDOVER_LIMIT: Duration = Duration::from_secs(2);
+/// How long handing over may take, of the listeners and of all sessions.
+pub(crate) const HANDOVER_LIMIT: Duration = Duration::from_secs(10);
 /// How long clients may take to complete the handshakes of connections that are being opened: several round trips of a
 /// satellite.
 const OPENING_LIMIT: Duration = Duration::from_secs(3);
@@ -73,23 +75,22 @@ impl RunningListeners {
         })
     }
 
-    /// Accepts connections instead of the predecessor from here on, and continues its sessions. Listeners without
-    /// sockets get those of the predecessor.
+    /// Accepts connections instead of the predecessor from here on, and continues its sessions, which follow. Listeners
+    /// without sockets get those of the predecessor.
     pub fn take_over(
         settings: &relay::Settings,
         predecessor: &Predecessor,
         listeners: Vec<OpenListener>,
         gate: Option<GateAndSockets>,
-    ) -> Result<(Self, u64), Error> {
+    ) -> Result<(Self, ComingSessions), Error> {
         let all: Vec<Listener> = (listeners.iter())
             .map(|open| open.listener.clone())
             .collect();
         let addresses = all.iter().map(address).collect::<Result<Vec<_>, _>>()?;
         let mut relay = Relay::start(settings, Vec::new())?;
         relay.overlay().set_members(overlay_of(all.iter()));
-        let limit = OPENING_LIMIT + 2 * HANDOVER_LIMIT;
-        let taken = relay.take_over(predecessor, listeners, limit)?;
-        // From here on, this relay has the sessions, so an error is logged and does not end it.
+        let taken = relay.take_over(predecessor, listeners, OPENING_LIMIT + HANDOVER_LIMIT)?;
+        // From here on, this relay has the listeners, so an error is logged and does not end it.
         let mut known = BTreeMap::new();
         for ((listener, address), id) in all.iter().zip(addresses).zip(taken.listeners) {
             let listener = listener.clone();
@@ -108,6 +109,14 @@ impl RunningListeners {
             known,
         };
         Ok((listeners, taken.sessions))
+    }
+
+    /// Continues the sessions of the predecessor. An error is logged, and does not end this relay.
+    pub fn take_sessions(&self, sessions: ComingSessions) {
+        match self.relay.take_sessions(sessions, HANDOVER_LIMIT) {
+            Ok(sessions) => info!(sessions, "taken over from the relay of the former program"),
+            Err(error) => warn!("not all sessions were taken over: {error}"),
+        }
     }
 
     /// Lets new connections pass untouched, waits until all connections that are being opened have become sessions,

@@ -112,18 +112,22 @@ fn serve() -> Result<(), Error> {
         fragmenting::start(mark, descriptors, &fragment_sizes, &fragments)
             .map_err(Error::system("start the fragmenter"))?;
     }
+    let mut coming = None;
     let mut listeners = match &predecessor {
         None => RunningListeners::start(&relay, received.listeners, received.gate)?,
         Some(predecessor) => {
             let (listeners, gate) = (received.listeners, received.gate);
             let (listeners, sessions) =
                 RunningListeners::take_over(&relay, predecessor, listeners, gate)?;
-            info!(sessions, "taken over from the relay of the former program");
+            coming = Some(sessions);
             listeners
         }
     };
     drop(predecessor);
     listeners.relay.set_resolver(resolver)?;
+    if let Some(sessions) = coming {
+        listeners.take_sessions(sessions);
+    }
     let gate = listeners.gate.as_ref().map(Gate::observer);
     let narrow = NarrowObserver {
         verdicts: listeners.relay.verdicts().clone(),

@@ -20,6 +20,8 @@ pub enum Reason {
     LostEvents,
     /// An operator's command to reset sessions is not carried out completely.
     Kick,
+    /// Some sessions are not yet handed over to another relay.
+    Handing,
     /// A session's time-out, pause or sample.
     Session,
     /// A negotiation's time-out, or the next address of a server.

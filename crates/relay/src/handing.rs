@@ -1,8 +1,6 @@
 //! The connection over which a relay hands its sessions over, and the commands for it to the threads.
-//!
-//! Each thread of both relays stops for this: it waits until the owner of its relay has decided. The owner's
-//! time for this is bounded, and a decision that does not come means that everything stays as it was.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -25,6 +23,10 @@ use super::session::SessionParts;
 use super::settings::Error;
 use super::transfer::{HeldData, TakenData};
 
+/// How long the other relay may take to answer a message with sessions. These sessions wait as long, and so do all
+/// others of the thread.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 const _: () = assert!(LARGEST_MESSAGE <= MESSAGE_LIMIT && MOST_DESCRIPTORS <= DESCRIPTOR_LIMIT);
 
 /// Sessions could not be handed over or taken over.
@@ -42,7 +44,7 @@ pub enum HandoverError {
     /// The other relay does not take the sessions.
     #[error("the other relay refuses: {0}")]
     Refused(String),
-    /// The other relay keeps its sessions.
+    /// The other relay keeps its listeners and sessions.
     #[error("the other relay keeps its sessions")]
     Stays,
     /// There is no common version of the format.
@@ -67,14 +69,6 @@ pub enum HandoverError {
         found: u64,
         /// Bytes that should be there.
         expected: u32,
-    },
-    /// Sessions are missing.
-    #[error("{sent} sessions were sent, and {taken} have arrived")]
-    Count {
-        /// Sessions of the relay that hands over.
-        sent: u64,
-        /// Sessions of the relay that takes over.
-        taken: u64,
     },
     /// A thread has ended.
     #[error("a thread of the relay has ended")]
@@ -194,43 +188,51 @@ impl Channel {
     }
 }
 
-/// A command to a thread: sends its sessions, and waits.
+/// A command to a thread: sends its listeners.
+#[derive(Debug)]
+pub struct SendListeners {
+    /// The connection to the other relay.
+    pub channel: Arc<Channel>,
+    /// Gets the result.
+    pub report: Sender<Result<(), HandoverError>>,
+    /// The limit of time.
+    pub until: Instant,
+}
+
+/// A command to a thread: accepts nothing more, and hands its sessions over, in parts.
 #[derive(Debug)]
 pub struct HandOver {
     /// The connection to the other relay.
     pub channel: Arc<Channel>,
-    /// Gets the number of sessions that were sent.
-    pub report: Sender<Result<u64, HandoverError>>,
-    /// The sessions belong to the other relay when this arrives, and stay here when the sender is gone.
-    pub verdict: Receiver<()>,
-    /// The limit of time for sending.
+    /// The answer to each message with sessions. The sender is gone when the other relay has ended.
+    pub answers: Receiver<Answer>,
+    /// Gets the number of sessions that the other relay has.
+    pub report: Sender<u64>,
+    /// The limit of time.
     pub until: Instant,
 }
 
-/// A command to a thread: takes sessions in, and waits.
-pub struct TakeOver {
-    /// The sessions, until the sender is gone.
-    pub deliveries: Receiver<Delivery>,
-    /// Gets their number.
-    pub report: Sender<Result<u64, HandoverError>>,
-    /// The sessions begin when this arrives, and are forgotten when the sender is gone.
-    pub verdict: Receiver<()>,
+/// The other relay's answer to a message with sessions.
+#[derive(Debug)]
+pub enum Answer {
+    /// It handles these sessions.
+    Taken,
+    /// It does not handle them, for this reason.
+    NotTaken(String),
 }
 
-/// What a thread gets of another relay.
-pub enum Delivery {
-    /// A listener of sessions that follow.
-    Listener {
-        /// The thread of the other relay, and the index by which its sessions name the listener.
-        name: (u32, u32),
-        /// Its place in a list.
-        place: usize,
-        /// The acceptor at this place, without a socket, unless the thread has it already.
-        acceptor: Option<Box<Acceptor>>,
-    },
-    /// A message with sessions. Each thread reads its own ones, which takes most of the time.
-    Sessions(Message),
+/// A command to a thread: gets ready for the sessions of another relay.
+pub struct TakeOver {
+    /// The connection to the other relay.
+    pub channel: Arc<Channel>,
+    /// The places of the listeners of these sessions by their names.
+    pub places: BTreeMap<ListenerName, usize>,
+    /// The acceptor at each place, without a socket.
+    pub acceptors: BTreeMap<usize, Acceptor>,
 }
+
+/// A thread of the other relay, and the index by which the sessions of this thread name a listener.
+pub type ListenerName = (u32, u32);
 
 /// A session of another relay.
 #[derive(Debug)]
@@ -321,7 +323,7 @@ fn in_memory(parts: &[&[u8]]) -> io::Result<OwnedFd> {
 /// than it should have.
 pub fn unpack(
     message: Message,
-    listener: impl Fn((u32, u32)) -> Option<usize>,
+    listener: impl Fn(ListenerName) -> Option<usize>,
 ) -> Result<Vec<Taken>, HandoverError> {
     let Message { bytes, descriptors } = message;
     let FromPredecessor::Sessions(batch) = FromPredecessor::decode(&bytes)? else {

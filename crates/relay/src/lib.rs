@@ -212,7 +212,7 @@ pub use settings::{Error, OpenListener, Settings};
 pub use sharing::{Expected, Loads};
 pub use source::{EventSource, NotBegun, SourceHost, SourceSockets};
 pub use statistics::Statistics;
-pub use succession::{Predecessor, Successor, TakenOver};
+pub use succession::{ComingSessions, Predecessor, Successor, TakenOver};
 pub use suspects::SharedSuspects;
 
 use std::os::fd::OwnedFd;

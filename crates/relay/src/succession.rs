@@ -1,22 +1,25 @@
-//! One relay takes the place of another: the exchange by which sessions move.
+//! One relay takes the place of another: the exchange by which listeners and sessions move.
 //!
 //! The relay that has the sessions [greets](Relay::greet_successor) its successor, which [meets](Predecessor::meet)
 //! it before it starts, because it continues the clock. When the successor runs, it [takes over](Relay::take_over)
-//! what its predecessor [hands over](Relay::hand_over). Until the predecessor's last message, the sessions are
-//! untouched and belong to the predecessor; after any error they continue there.
+//! the listeners that its predecessor [hands over](Relay::hand_over), and then [the sessions](Relay::take_sessions), in
+//! parts. Until the listeners belong to the successor, nothing has changed, and after any error nothing does.
+//! Afterwards, a part of the sessions that the successor cannot take stays with the predecessor.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use midspan_handover::{FromPredecessor, FromSuccessor, WRITTEN, newest_common};
 use midspan_units::Time;
 
 use super::Relay;
-use super::handing::{Channel, Delivery, HandOver, HandoverError, TakeOver};
+use super::handing::{
+    ANSWER_LIMIT, Answer, Channel, HandOver, HandoverError, ListenerName, SendListeners, TakeOver,
+};
 use super::listener::Listener;
 use super::opening::ListenerId;
 use super::running::RunningThread;
@@ -26,8 +29,12 @@ use super::thread::Update;
 /// How long a message that is no session may take.
 const MESSAGE_LIMIT: Duration = Duration::from_secs(1);
 
-/// Most different listeners of a predecessor.
+/// Most different listeners of a predecessor, and most names of listeners: those of each thread.
 const MOST_LISTENERS: usize = 1 << 12;
+const MOST_NAMES: usize = 1 << 18;
+
+/// Most sessions that a relay begins after it has handed its listeners over: of clients that negotiate then.
+const NEGOTIATING: u64 = 1 << 16;
 
 /// The relay that gets the sessions.
 #[derive(Debug)]
@@ -44,7 +51,7 @@ impl Successor {
 /// The relay that has the sessions.
 #[derive(Debug)]
 pub struct Predecessor {
-    channel: Channel,
+    channel: Arc<Channel>,
     version: u32,
     now: Time,
 }
@@ -52,10 +59,19 @@ pub struct Predecessor {
 /// What a relay has taken over.
 #[derive(Debug)]
 pub struct TakenOver {
-    /// The number of sessions.
-    pub sessions: u64,
     /// The listeners in their order; an error where the kernel refuses to set a socket up.
     pub listeners: Vec<Result<ListenerId, Error>>,
+    /// The sessions, which follow.
+    pub sessions: ComingSessions,
+}
+
+/// Sessions that a predecessor sends.
+#[derive(Debug)]
+#[must_use = "the predecessor waits"]
+pub struct ComingSessions {
+    channel: Arc<Channel>,
+    /// The threads that send.
+    threads: u32,
 }
 
 impl Predecessor {
@@ -76,7 +92,7 @@ impl Predecessor {
             return Err(error);
         };
         Ok(Self {
-            channel,
+            channel: Arc::new(channel),
             version,
             now: Time::from_nanoseconds(now),
         })
@@ -104,82 +120,126 @@ impl Relay {
         Ok(Successor(Arc::new(channel)))
     }
 
-    /// Hands the sessions over to a successor that is ready. All threads stop meanwhile, at most for about the
-    /// limit. Returns the number of sessions that the successor has. From then on, this relay accepts no connections:
-    /// the successor has duplicates of the listening sockets. What cannot be handed over stays: clients that
-    /// negotiate, HTTP exchanges, and client legs with an access profile.
+    /// Hands listeners and sessions over to a successor that is ready. Returns the number of sessions that the successor
+    /// has. Each session waits only while the successor takes it and those in the same message. From the start on, this
+    /// relay accepts no connections: the successor has duplicates of the listening sockets. What cannot be handed over
+    /// stays: clients that negotiate, HTTP exchanges, and client legs with an access profile. So do sessions that the
+    /// successor does not take, or not within the limit; the log has the reason.
     ///
     /// # Errors
-    /// The successor is not ready, or there was another error; the sessions continue here.
+    /// The successor is not ready, or there was another error; all continues here.
     pub fn hand_over(&self, successor: &Successor, limit: Duration) -> Result<u64, HandoverError> {
         let until = Instant::now() + limit;
-        let result = self.hand_over_until(&successor.0, until);
-        if result.is_err()
-            && let Ok(message) = FromPredecessor::Stay.encode()
-        {
+        let channel = &successor.0;
+        let largest_id = self.largest_id();
+        if let Err(error) = self.hand_listeners_over(channel, largest_id, until) {
             // If the successor has ended, it needs no message.
-            let until = Instant::now() + MESSAGE_LIMIT;
-            let _ = successor.0.send(&message, &[], until);
+            if let Ok(message) = FromPredecessor::Stay.encode() {
+                let _ = channel.send(&message, &[], Instant::now() + MESSAGE_LIMIT);
+            }
+            return Err(error);
         }
-        result
+        Ok(self.hand_sessions_over(channel, until))
     }
 
-    fn hand_over_until(
+    /// A number that no session of this relay will exceed: those that clients negotiate at present get numbers later.
+    fn largest_id(&self) -> u64 {
+        self.shared.registry.largest_session() + NEGOTIATING
+    }
+
+    /// The successor has the listeners, or none after an error.
+    fn hand_listeners_over(
         &self,
         channel: &Arc<Channel>,
+        largest_id: u64,
         until: Instant,
-    ) -> Result<u64, HandoverError> {
+    ) -> Result<(), HandoverError> {
         match from_successor(channel, until)? {
             FromSuccessor::Welcome { version } if WRITTEN.contains(&version) => {}
             _ => return Err(HandoverError::OutOfTurn),
         }
         let (report, reports) = mpsc::channel();
-        // If this list is dropped, the threads continue with their sessions.
-        let mut verdicts: Vec<Sender<()>> = Vec::new();
-        for thread in &self.threads {
-            let (sender, verdict) = mpsc::channel();
-            let order = HandOver {
+        self.order(|_| {
+            Update::SendListeners(SendListeners {
                 channel: Arc::clone(channel),
                 report: report.clone(),
-                verdict,
                 until,
-            };
-            let sent = thread.updates.send(Update::HandOver(order));
-            sent.map_err(|_| HandoverError::Thread)?;
-            verdicts.push(sender);
-        }
+            })
+        })?;
         drop(report);
-        self.control.wake();
-        let sessions = sum(&reports, verdicts.len(), until)?;
+        for _ in &self.threads {
+            let left = until.saturating_duration_since(Instant::now());
+            reports.recv_timeout(left).map_err(|error| match error {
+                RecvTimeoutError::Timeout => HandoverError::Late,
+                RecvTimeoutError::Disconnected => HandoverError::Thread,
+            })??;
+        }
         for (address, sockets) in self.known.open_sockets() {
             let message = FromPredecessor::Sockets { address }.encode()?;
             let sockets: Vec<BorrowedFd<'_>> = sockets.iter().map(AsFd::as_fd).collect();
             channel.send(&message, &sockets, until)?;
         }
-        let end = FromPredecessor::End { sessions };
-        channel.send(&end.encode()?, &[], until)?;
+        channel.send(&FromPredecessor::Check.encode()?, &[], until)?;
         match from_successor(channel, until)? {
-            FromSuccessor::Ready { sessions: taken } if taken == sessions => {}
-            FromSuccessor::Ready { sessions: taken } => {
-                let sent = sessions;
-                return Err(HandoverError::Count { sent, taken });
-            }
+            FromSuccessor::Ready => {}
             _ => return Err(HandoverError::OutOfTurn),
         }
-        // The threads still wait, so the sessions are never handled by both relays.
-        channel.send(&FromPredecessor::Go.encode()?, &[], until)?;
-        for verdict in verdicts {
-            let _ = verdict.send(());
-        }
-        Ok(sessions)
+        let threads = u32::try_from(self.threads.len()).unwrap_or(u32::MAX);
+        let go = FromPredecessor::Go {
+            threads,
+            largest_id,
+        };
+        channel.send(&go.encode()?, &[], until)
     }
 
-    /// Takes over the sessions of a predecessor. All threads stop meanwhile, at most for about the limit. Each session
-    /// keeps the settings of the listener that it had. Afterwards, this relay accepts connections for these
-    /// `listeners`: by their own sockets, or, if they have none, by those of the predecessor at the same address.
+    /// Sends each thread an update.
+    fn order(&self, update: impl Fn(usize) -> Update) -> Result<(), HandoverError> {
+        for (number, thread) in self.threads.iter().enumerate() {
+            let sent = thread.updates.send(update(number));
+            sent.map_err(|_| HandoverError::Thread)?;
+        }
+        self.control.wake();
+        Ok(())
+    }
+
+    /// Lets the threads hand their sessions over, and passes the successor's answers on to them. Returns how many sessions
+    /// the successor has.
+    fn hand_sessions_over(&self, channel: &Arc<Channel>, until: Instant) -> u64 {
+        let (report, reports) = mpsc::channel();
+        let mut answers = Vec::new();
+        for thread in &self.threads {
+            let (sender, receiver) = mpsc::channel();
+            answers.push(sender);
+            // A thread that has ended has no sessions.
+            let _ = thread.updates.send(Update::HandOver(HandOver {
+                channel: Arc::clone(channel),
+                answers: receiver,
+                report: report.clone(),
+                until,
+            }));
+        }
+        drop(report);
+        self.control.wake();
+        if let Err(error) = pass_answers_on(channel, &answers, until) {
+            tracing::warn!("not all sessions were handed over: {error}");
+        }
+        // Threads that still wait for an answer get none.
+        drop(answers);
+        let mut sessions = 0;
+        let until = Instant::now() + ANSWER_LIMIT;
+        while let Ok(count) = reports.recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            sessions += count;
+        }
+        sessions
+    }
+
+    /// Takes over the listeners of a predecessor, and accepts connections for these `listeners` from then on: by their
+    /// own sockets, or, if they have none, by those of the predecessor at the same address. The sessions
+    /// [follow](Self::take_sessions).
     ///
     /// # Errors
-    /// The sessions stay with the predecessor.
+    /// Listeners and sessions stay with the predecessor.
     pub fn take_over(
         &mut self,
         predecessor: &Predecessor,
@@ -205,121 +265,120 @@ impl Relay {
         } = predecessor;
         let welcome = FromSuccessor::Welcome { version: *version };
         channel.send(&welcome.encode()?, &[], until)?;
-        let (report, reports) = mpsc::channel();
-        // If these lists are dropped, the threads forget the sessions.
-        let mut verdicts: Vec<Sender<()>> = Vec::new();
-        let mut deliveries: Vec<Sender<Delivery>> = Vec::new();
-        for thread in &self.threads {
-            let (verdict_sender, verdict) = mpsc::channel();
-            let (sender, received) = mpsc::channel();
-            let order = TakeOver {
-                deliveries: received,
-                report: report.clone(),
-                verdict,
-            };
-            let sent = thread.updates.send(Update::TakeOver(order));
-            sent.map_err(|_| HandoverError::Thread)?;
-            verdicts.push(verdict_sender);
-            deliveries.push(sender);
-        }
-        drop(report);
-        self.control.wake();
-        let (sent, mut sockets) = self.deliver(channel, &deliveries, until)?;
-        drop(deliveries);
+        let (taken, mut sockets) = receive_listeners(channel, until)?;
         let listeners = listeners.into_iter();
         let listeners = listeners.map(|open| with_sockets(open, &mut sockets, &self.threads));
         let listeners = listeners.collect::<Result<Vec<_>, _>>()?;
-        let sessions = sum(&reports, verdicts.len(), until)?;
-        if sent != sessions {
-            let taken = sessions;
-            return Err(HandoverError::Count { sent, taken });
-        }
-        let ready = FromSuccessor::Ready { sessions };
-        channel.send(&ready.encode()?, &[], until)?;
-        match FromPredecessor::decode(&channel.receive(until)?.bytes)? {
-            FromPredecessor::Go => {}
+        channel.send(&FromSuccessor::Ready.encode()?, &[], until)?;
+        let (threads, largest_id) = match FromPredecessor::decode(&channel.receive(until)?.bytes)? {
+            FromPredecessor::Go {
+                threads,
+                largest_id,
+            } => (threads, largest_id),
             FromPredecessor::Stay => return Err(HandoverError::Stays),
             _ => return Err(HandoverError::OutOfTurn),
-        }
-        for verdict in verdicts {
-            let _ = verdict.send(());
-        }
+        };
+        self.shared.registry.note_session(largest_id);
+        self.expect_sessions(channel, taken);
         // The sockets have been checked, and the predecessor has set them up.
         let listeners = listeners.into_iter().map(|open| self.add_listener(open));
         Ok(TakenOver {
-            sessions,
             listeners: listeners.collect(),
+            sessions: ComingSessions {
+                channel: Arc::clone(channel),
+                threads,
+            },
         })
     }
 
-    /// Deals the messages with sessions out to the threads as they arrive. Returns how many sessions the predecessor has
-    /// sent, and its listening sockets.
-    fn deliver(
-        &mut self,
-        channel: &Channel,
-        deliveries: &[Sender<Delivery>],
-        until: Instant,
-    ) -> Result<(u64, ListeningSockets), HandoverError> {
-        let mut sockets = ListeningSockets::new();
-        let mut listeners = TakenListeners::default();
-        let mut threads = deliveries.iter().cycle();
-        loop {
-            let message = channel.receive(until)?;
-            if FromPredecessor::has_sessions(&message.bytes) {
-                send(threads.next(), Delivery::Sessions(message))?;
-                continue;
-            }
-            match FromPredecessor::decode(&message.bytes)? {
-                FromPredecessor::Listener {
-                    thread,
-                    index,
-                    settings,
-                } => {
-                    let listener: Listener = serde_json::from_value(settings)?;
-                    let (place, listener) = listeners.place(listener)?;
-                    self.deliver_listener((thread, index), place, listener, deliveries)?;
-                }
-                FromPredecessor::Sockets { address } => {
-                    sockets.insert(address, message.descriptors);
-                }
-                FromPredecessor::End { sessions } => return Ok((sessions, sockets)),
-                FromPredecessor::Stay => return Err(HandoverError::Stays),
-                FromPredecessor::Hello { .. }
-                | FromPredecessor::Sessions(_)
-                | FromPredecessor::Go => return Err(HandoverError::OutOfTurn),
-            }
-        }
-    }
-
-    /// Gives each thread the name of a listener, and an acceptor for its sessions if the listener is new. The acceptor
-    /// accepts nothing.
-    fn deliver_listener(
-        &mut self,
-        name: (u32, u32),
-        place: usize,
-        new: Option<Listener>,
-        deliveries: &[Sender<Delivery>],
-    ) -> Result<(), HandoverError> {
-        let new = new.map(|mut listener| {
+    /// Each thread gets an acceptor for the sessions of each listener of the predecessor. The acceptors accept nothing.
+    fn expect_sessions(&mut self, channel: &Arc<Channel>, taken: TakenListeners) {
+        let mut listeners = Vec::new();
+        for mut listener in taken.listeners {
             // The limits of sessions belong to all sessions of a listener's name; the present ones apply.
             if let Some(present) = self.known.named(&listener.name) {
                 listener.limits.sessions = present.limits.sessions;
             }
             let id = ListenerId(self.next_listener);
             self.next_listener += 1;
-            (id, Arc::new(listener))
-        });
-        for (thread, sender) in deliveries.iter().enumerate() {
-            let acceptor = (new.as_ref())
-                .map(|(id, listener)| Box::new(self.acceptor(thread, *id, None, listener)));
-            let delivery = Delivery::Listener {
-                name,
-                place,
-                acceptor,
-            };
-            send(Some(sender), delivery)?;
+            listeners.push((id, Arc::new(listener)));
         }
-        Ok(())
+        for (number, thread) in self.threads.iter().enumerate() {
+            let acceptors = listeners.iter().enumerate();
+            let acceptors = acceptors
+                .map(|(place, (id, listener))| (place, self.acceptor(number, *id, None, listener)));
+            let order = TakeOver {
+                channel: Arc::clone(channel),
+                places: taken.places.clone(),
+                acceptors: acceptors.collect(),
+            };
+            // The sessions of a thread that has ended stay with the predecessor.
+            let _ = thread.updates.send(Update::TakeOver(Box::new(order)));
+        }
+    }
+
+    /// Takes over the sessions that follow the listeners: deals them out to the threads as they arrive. Each session
+    /// keeps the settings of the listener that it had. Returns the number of sessions.
+    ///
+    /// # Errors
+    /// The predecessor has ended, or has not sent everything within the limit. This relay keeps the sessions that it has.
+    pub fn take_sessions(
+        &self,
+        coming: ComingSessions,
+        limit: Duration,
+    ) -> Result<u64, HandoverError> {
+        let until = Instant::now() + limit;
+        let result = self.deal_out(&coming, until);
+        for thread in &self.threads {
+            let _ = thread.updates.send(Update::EndTaking);
+        }
+        self.control.wake();
+        result
+    }
+
+    fn deal_out(&self, coming: &ComingSessions, until: Instant) -> Result<u64, HandoverError> {
+        let mut threads = self.threads.iter().cycle();
+        let (mut ended, mut sum) = (0, 0);
+        while ended < coming.threads {
+            let message = coming.channel.receive(until)?;
+            if FromPredecessor::has_sessions(&message.bytes) {
+                let thread = threads.next().ok_or(HandoverError::Thread)?;
+                let sent = thread.updates.send(Update::Sessions(message));
+                sent.map_err(|_| HandoverError::Thread)?;
+                self.control.wake();
+                continue;
+            }
+            match FromPredecessor::decode(&message.bytes)? {
+                FromPredecessor::End { sessions } => {
+                    ended += 1;
+                    sum += sessions;
+                }
+                _ => return Err(HandoverError::OutOfTurn),
+            }
+        }
+        let done = FromSuccessor::Done.encode()?;
+        coming.channel.send(&done, &[], until)?;
+        Ok(sum)
+    }
+}
+
+/// Passes answers on to the threads of the predecessor, until the successor has the sessions of all threads.
+fn pass_answers_on(
+    channel: &Channel,
+    threads: &[Sender<Answer>],
+    until: Instant,
+) -> Result<(), HandoverError> {
+    loop {
+        let (thread, answer) = match from_successor(channel, until)? {
+            FromSuccessor::Taken { thread } => (thread, Answer::Taken),
+            FromSuccessor::NotTaken { thread, reason } => (thread, Answer::NotTaken(reason)),
+            FromSuccessor::Done => return Ok(()),
+            _ => return Err(HandoverError::OutOfTurn),
+        };
+        let sender = usize::try_from(thread).ok().and_then(|at| threads.get(at));
+        let sender = sender.ok_or(HandoverError::OutOfTurn)?;
+        // A thread that has ended waits for nothing.
+        let _ = sender.send(answer);
     }
 }
 
@@ -342,43 +401,51 @@ fn with_sockets(
 
 /// The listeners whose sessions this relay takes over.
 #[derive(Debug, Default)]
-struct TakenListeners(Vec<Listener>);
+struct TakenListeners {
+    /// Each different listener once.
+    listeners: Vec<Listener>,
+    /// The place of each in this list by its name.
+    places: BTreeMap<ListenerName, usize>,
+}
 
 impl TakenListeners {
-    /// The place of a listener in the list, and the listener if it is new there.
-    fn place(&mut self, listener: Listener) -> Result<(usize, Option<Listener>), HandoverError> {
-        if let Some(place) = self.0.iter().position(|known| *known == listener) {
-            return Ok((place, None));
-        }
-        let place = self.0.len();
-        if place >= MOST_LISTENERS {
+    fn add(&mut self, name: ListenerName, listener: Listener) -> Result<(), HandoverError> {
+        let known = self.listeners.iter().position(|known| *known == listener);
+        let place = known.unwrap_or(self.listeners.len());
+        if place >= MOST_LISTENERS || self.places.len() >= MOST_NAMES {
             return Err(HandoverError::OutOfTurn);
         }
-        self.0.push(listener.clone());
-        Ok((place, Some(listener)))
+        if known.is_none() {
+            self.listeners.push(listener);
+        }
+        self.places.insert(name, place);
+        Ok(())
     }
 }
 
-fn send(to: Option<&Sender<Delivery>>, delivery: Delivery) -> Result<(), HandoverError> {
-    let sent = to.is_some_and(|to| to.send(delivery).is_ok());
-    sent.then_some(()).ok_or(HandoverError::Thread)
-}
-
-/// The sum of what this many threads report.
-fn sum(
-    reports: &Receiver<Result<u64, HandoverError>>,
-    threads: usize,
+/// The listeners of a predecessor, and their sockets.
+fn receive_listeners(
+    channel: &Channel,
     until: Instant,
-) -> Result<u64, HandoverError> {
-    let mut sum = 0;
-    for _ in 0..threads {
-        let left = until.saturating_duration_since(Instant::now());
-        sum += reports.recv_timeout(left).map_err(|error| match error {
-            mpsc::RecvTimeoutError::Timeout => HandoverError::Late,
-            mpsc::RecvTimeoutError::Disconnected => HandoverError::Thread,
-        })??;
+) -> Result<(TakenListeners, ListeningSockets), HandoverError> {
+    let mut listeners = TakenListeners::default();
+    let mut sockets = ListeningSockets::new();
+    loop {
+        let message = channel.receive(until)?;
+        match FromPredecessor::decode(&message.bytes)? {
+            FromPredecessor::Listener {
+                thread,
+                index,
+                settings,
+            } => listeners.add((thread, index), serde_json::from_value(settings)?)?,
+            FromPredecessor::Sockets { address } => {
+                sockets.insert(address, message.descriptors);
+            }
+            FromPredecessor::Check => return Ok((listeners, sockets)),
+            FromPredecessor::Stay => return Err(HandoverError::Stays),
+            _ => return Err(HandoverError::OutOfTurn),
+        }
     }
-    Ok(sum)
 }
 
 fn from_successor(channel: &Channel, until: Instant) -> Result<FromSuccessor, HandoverError> {

@@ -113,11 +113,12 @@ impl<T> Table<T> {
             .filter_map(|place| place.content.as_ref())
     }
 
-    /// All values with their keys.
-    pub fn entries(&self) -> impl Iterator<Item = (Key, &T)> {
-        (self.places.iter().enumerate()).filter_map(|(index, place)| {
+    /// The values from this slot on, each with its slot and its key.
+    pub fn entries_from(&self, first: usize) -> impl Iterator<Item = (usize, Key, &T)> {
+        let places = self.places.iter().enumerate().skip(first);
+        places.filter_map(|(index, place)| {
             let content = place.content.as_ref()?;
-            Some((Key::new(index, place.generation), content))
+            Some((index, Key::new(index, place.generation), content))
         })
     }
 
@@ -171,8 +172,10 @@ mod tests {
         assert_eq!(table.get_mut(second), Some(&mut "second"));
         assert_eq!(table.get_mut(other), Some(&mut "other"));
         assert_eq!(table.len(), 2);
-        let entries: Vec<_> = table.entries().collect();
-        assert_eq!(entries, [(second, &"second"), (other, &"other")]);
+        let entries: Vec<_> = table.entries_from(0).collect();
+        assert_eq!(entries, [(0, second, &"second"), (1, other, &"other")]);
+        assert_eq!(table.entries_from(1).count(), 1);
+        assert_eq!(table.entries_from(5).count(), 0);
         assert!(second.number() < 1 << 62);
         assert_eq!(Key::from_number(second.number()), second);
     }

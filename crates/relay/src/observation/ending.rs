@@ -34,11 +34,14 @@ pub enum Ending {
     Kicked,
     /// The session was idle and its client had most sessions, so it was evicted for a new one.
     MadeWay,
+    /// The relay of a new program ended when it had perhaps begun to handle the session, so that it is unknown which
+    /// bytes have been passed on.
+    LostInUpgrade,
 }
 
 impl Ending {
     /// All endings; the position of each is [`Ending::index`].
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Closed,
         Self::ResetByClient,
         Self::ResetByServer,
@@ -53,6 +56,7 @@ impl Ending {
         Self::HalfClosedTimedOut,
         Self::Kicked,
         Self::MadeWay,
+        Self::LostInUpgrade,
     ];
 
     /// A number below `ALL.len()`.
@@ -79,6 +83,7 @@ impl Ending {
             Self::HalfClosedTimedOut => "half_closed_timed_out",
             Self::Kicked => "kicked",
             Self::MadeWay => "made_way",
+            Self::LostInUpgrade => "lost_in_upgrade",
         }
     }
 

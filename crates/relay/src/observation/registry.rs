@@ -46,6 +46,11 @@ impl Registry {
         self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// The largest number of a session so far.
+    pub fn largest_session(&self) -> u64 {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
     /// The next sessions have larger numbers than this one, which is that of a session of another relay.
     pub fn note_session(&self, id: u64) {
         self.sessions.fetch_max(id, Ordering::Relaxed);

@@ -11,17 +11,29 @@ use crate::acceptors::Acceptors;
 use crate::handing::Taken;
 use crate::leg_socket::LegSocket;
 use crate::limits::{Client, Places};
-use crate::session::{NewHome, Phase, Session, SessionParts};
+use crate::observation::Ending;
+use crate::session::{End, NewHome, Phase, Session, SessionParts};
 use crate::table::Key;
 
 impl Sessions {
-    /// The sessions that another relay can continue.
-    pub fn to_hand_over(&self) -> impl Iterator<Item = (Key, SessionState, SessionParts<'_>)> {
-        self.table.entries().filter_map(|(key, session)| {
+    /// The sessions from this slot of the table on that another relay can continue, each with its slot.
+    pub fn to_hand_over(
+        &self,
+        first: usize,
+    ) -> impl Iterator<Item = (usize, Key, SessionState, SessionParts<'_>)> {
+        (self.table.entries_from(first)).filter_map(|(place, key, session)| {
             let name = self.destinations.get(&session.record.id);
             let (state, parts) = session.hand_over(name.map(|name| &**name))?;
-            Some((key, state, parts))
+            Some((place, key, state, parts))
         })
+    }
+
+    /// Resets a session that another relay may have begun to handle before it ended.
+    pub fn reset_lost(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) {
+        if let Some(session) = self.table.get_mut(key) {
+            session.record.note_failure(Ending::LostInUpgrade);
+            self.end(key, End::Reset, acceptors, now);
+        }
     }
 
     /// Another relay has the session from now on: its sockets are closed here, which neither ends nor resets their

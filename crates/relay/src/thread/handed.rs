@@ -1,46 +1,79 @@
-//! How a thread hands its sessions over to another relay, and how it takes sessions over.
-//!
-//! Both happen between two turns. Until the decision has come, the thread does nothing else: sessions that are being
-//! handed over stay as they are, and those that are being taken over are not handled.
+//! Sessions that move to another relay, or come from one: in parts, between which this thread serves all others.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::Receiver;
+use std::sync::Arc;
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Instant;
 
-use midspan_handover::FromPredecessor;
+use midspan_handover::{Batch, FromPredecessor, FromSuccessor};
+use midspan_linux::descriptor_passing::Message;
 
 use super::RelayThread;
-use crate::handing::{Channel, Delivery, HandOver, HandoverError, Parcel, TakeOver, Taken, unpack};
+use crate::handing::{
+    ANSWER_LIMIT, Answer, Channel, HandOver, HandoverError, ListenerName, Parcel, SendListeners,
+    TakeOver, Taken, unpack,
+};
 use crate::opening::Acceptor;
 use crate::table::Key;
+
+/// Sessions that this thread hands over.
+pub struct Handing {
+    order: HandOver,
+    /// The next slot of the table.
+    next: usize,
+    /// The sessions that the other relay has.
+    sessions: u64,
+}
+
+/// Sessions that this thread gets.
+pub struct Taking {
+    channel: Arc<Channel>,
+    places: BTreeMap<ListenerName, usize>,
+    acceptors: BTreeMap<usize, NewAcceptor>,
+}
 
 /// The acceptor of sessions that another relay had.
 enum NewAcceptor {
     /// It has no session yet, so it has no place among the acceptors.
     Unused(Box<Acceptor>),
-    /// It has this index.
+    /// It has this index. Until all sessions have come, it counts one session more, so that its place stays its own.
     At(usize),
 }
 
 impl RelayThread {
-    /// Sends the sessions, and lets them go if the other relay has them.
-    pub(super) fn hand_over(&mut self, order: &HandOver) {
-        let sent = self.send_sessions(&order.channel, order.until);
-        let (keys, result) = match sent {
-            Ok(keys) => {
-                let count = keys.len() as u64;
-                (keys, Ok(count))
-            }
-            Err(error) => (Vec::new(), Err(error)),
-        };
+    /// Sends the listeners that have sessions, or may have some soon.
+    pub(super) fn send_listeners(&self, order: &SendListeners) {
+        let result = self.send_listeners_over(&order.channel, order.until);
         let _ = order.report.send(result);
-        // The owner decides within a limit of time.
-        if order.verdict.recv().is_ok() {
-            for key in keys {
-                self.sessions.let_go(key, &mut self.acceptors);
+    }
+
+    fn send_listeners_over(&self, channel: &Channel, until: Instant) -> Result<(), HandoverError> {
+        for index in 0..self.acceptors.count() {
+            if let Some(acceptor) = self.acceptors.get(index) {
+                let message = FromPredecessor::Listener {
+                    thread: self.sender(),
+                    index: u32::try_from(index).unwrap_or(u32::MAX),
+                    settings: serde_json::to_value(&*acceptor.listener)?,
+                };
+                channel.send(&message.encode()?, &[], until)?;
             }
-            self.leave_sockets();
         }
+        Ok(())
+    }
+
+    /// The number of this thread in messages.
+    fn sender(&self) -> u32 {
+        u32::try_from(self.number).unwrap_or(u32::MAX)
+    }
+
+    /// Accepts nothing more, and begins to hand sessions over.
+    pub(super) fn begin_handing(&mut self, order: HandOver) {
+        self.leave_sockets();
+        self.handing = Some(Handing {
+            order,
+            next: 0,
+            sessions: 0,
+        });
     }
 
     /// Accepts nothing more: the other relay has duplicates of the listening sockets, and of the connections that wait
@@ -55,84 +88,157 @@ impl RelayThread {
         }
     }
 
-    fn send_sessions(&self, channel: &Channel, until: Instant) -> Result<Vec<Key>, HandoverError> {
-        let thread = u32::try_from(self.number).unwrap_or(u32::MAX);
-        self.send_listeners(channel, thread, until)?;
-        let mut parcel = Parcel::new(thread);
-        let mut keys = Vec::new();
-        for (key, state, parts) in self.sessions.to_hand_over() {
-            if !parcel.push(&state, &parts)? {
-                std::mem::replace(&mut parcel, Parcel::new(thread)).send(channel, until)?;
-                // An empty message has room for any session.
-                parcel.push(&state, &parts)?;
+    /// Hands some sessions over, and waits until the other relay handles them. In the next turn, this thread serves
+    /// the others before it continues.
+    pub(super) fn hand_over_some(&mut self) {
+        let Some(mut handing) = self.handing.take() else {
+            return;
+        };
+        match self.hand_over_part(&mut handing) {
+            Ok(false) => self.handing = Some(handing),
+            Ok(true) => {
+                let Handing {
+                    order, sessions, ..
+                } = handing;
+                let end = FromPredecessor::End { sessions }.encode();
+                let sent = end.map_err(HandoverError::from);
+                let sent = sent.and_then(|end| order.channel.send(&end, &[], order.until));
+                if let Err(error) = sent {
+                    tracing::debug!(
+                        "the other relay does not learn the number of sessions: {error}"
+                    );
+                }
+                let _ = order.report.send(sessions);
             }
+            Err(error) => {
+                tracing::warn!("the other sessions of this thread stay in this relay: {error}");
+                let _ = handing.order.report.send(handing.sessions);
+            }
+        }
+    }
+
+    /// Hands as many sessions over as fit into a message. Returns whether there are no more.
+    fn hand_over_part(&mut self, handing: &mut Handing) -> Result<bool, HandoverError> {
+        let Handing {
+            order,
+            next,
+            sessions,
+        } = handing;
+        let mut parcel = Parcel::new(self.sender());
+        let mut keys = Vec::new();
+        let mut is_last = true;
+        for (place, key, state, parts) in self.sessions.to_hand_over(*next) {
+            if !parcel.push(&state, &parts)? {
+                is_last = false;
+                break;
+            }
+            *next = place + 1;
             keys.push(key);
         }
-        parcel.send(channel, until)?;
-        Ok(keys)
-    }
-
-    /// Sends the listeners that have sessions.
-    fn send_listeners(
-        &self,
-        channel: &Channel,
-        thread: u32,
-        until: Instant,
-    ) -> Result<(), HandoverError> {
-        for index in 0..self.acceptors.count() {
-            let acceptor = self.acceptors.get(index);
-            if let Some(acceptor) = acceptor.filter(|acceptor| acceptor.sessions > 0) {
-                let message = FromPredecessor::Listener {
-                    thread,
-                    index: u32::try_from(index).unwrap_or(u32::MAX),
-                    settings: serde_json::to_value(&*acceptor.listener)?,
-                };
-                channel.send(&message.encode()?, &[], until)?;
+        if keys.is_empty() {
+            return Ok(true);
+        }
+        // After an error, the other relay does not have the message.
+        parcel.send(&order.channel, order.until)?;
+        match order.answers.recv_timeout(ANSWER_LIMIT) {
+            Ok(Answer::Taken) => {
+                *sessions += keys.len() as u64;
+                self.let_go(&keys);
+                Ok(is_last)
+            }
+            Ok(Answer::NotTaken(reason)) => {
+                let count = keys.len();
+                tracing::warn!("{count} sessions stay in this relay: {reason}");
+                Ok(is_last)
+            }
+            // If it still runs, it handles them later.
+            Err(RecvTimeoutError::Timeout) => {
+                self.let_go(&keys);
+                Err(HandoverError::Late)
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let now = self.clockwork.now();
+                for key in keys {
+                    self.sessions.reset_lost(key, &mut self.acceptors, now);
+                }
+                Err(HandoverError::Ended)
             }
         }
-        Ok(())
     }
 
-    /// Takes sessions in, and begins to handle them if the other relay has let them go.
-    pub(super) fn take_over(&mut self, order: &TakeOver) {
-        let mut keys = Vec::new();
-        let result = self.take_deliveries(&order.deliveries, &mut keys);
-        let _ = order.report.send(result.map(|()| keys.len() as u64));
-        let is_ours = order.verdict.recv().is_ok();
-        let now = self.clockwork.now();
+    fn let_go(&mut self, keys: &[Key]) {
         for key in keys {
-            match is_ours {
-                true => self.sessions.begin_taken(key, &mut self.acceptors, now),
-                false => self.sessions.let_go(key, &mut self.acceptors),
+            self.sessions.let_go(*key, &mut self.acceptors);
+        }
+    }
+
+    /// Gets ready for the sessions of another relay.
+    pub(super) fn begin_taking(&mut self, order: TakeOver) {
+        let acceptors = order.acceptors.into_iter();
+        let acceptors =
+            acceptors.map(|(place, acceptor)| (place, NewAcceptor::Unused(Box::new(acceptor))));
+        self.taking = Some(Taking {
+            channel: order.channel,
+            places: order.places,
+            acceptors: acceptors.collect(),
+        });
+    }
+
+    /// The other relay has no more sessions for this one.
+    pub(super) fn end_taking(&mut self) {
+        let taken = self.taking.take();
+        for acceptor in taken.into_iter().flat_map(|taking| taking.acceptors) {
+            if let (_, NewAcceptor::At(index)) = acceptor {
+                self.acceptors.end_session(index);
             }
         }
     }
 
-    fn take_deliveries(
+    /// Takes the sessions of a message in, handles them from now on, and answers. Or takes none of them.
+    pub(super) fn take_part(&mut self, message: Message) {
+        let Some(mut taking) = self.taking.take() else {
+            return;
+        };
+        let sender = Batch::thread_in(&message.bytes);
+        let mut keys = Vec::new();
+        let taken = self.take_all(message, &mut taking, &mut keys);
+        if let Some(thread) = sender {
+            let answer = match &taken {
+                Ok(()) => FromSuccessor::Taken { thread },
+                Err(error) => FromSuccessor::not_taken(thread, error),
+            };
+            let sent = answer.encode().map_err(HandoverError::from);
+            let sent = sent.and_then(|answer| {
+                let until = Instant::now() + ANSWER_LIMIT;
+                taking.channel.send(&answer, &[], until)
+            });
+            if let Err(error) = sent {
+                tracing::warn!("the former relay gets no answer for some sessions: {error}");
+            }
+        }
+        let now = self.clockwork.now();
+        match taken {
+            Ok(()) => {
+                for key in keys {
+                    self.sessions.begin_taken(key, &mut self.acceptors, now);
+                }
+            }
+            Err(error) => {
+                tracing::warn!("some sessions stay in the former relay: {error}");
+                self.let_go(&keys);
+            }
+        }
+        self.taking = Some(taking);
+    }
+
+    fn take_all(
         &mut self,
-        deliveries: &Receiver<Delivery>,
+        message: Message,
+        taking: &mut Taking,
         keys: &mut Vec<Key>,
     ) -> Result<(), HandoverError> {
-        let mut places = BTreeMap::new();
-        let mut acceptors = BTreeMap::new();
-        while let Ok(delivery) = deliveries.recv() {
-            match delivery {
-                Delivery::Listener {
-                    name,
-                    place,
-                    acceptor,
-                } => {
-                    places.insert(name, place);
-                    if let Some(acceptor) = acceptor {
-                        acceptors.insert(place, NewAcceptor::Unused(acceptor));
-                    }
-                }
-                Delivery::Sessions(message) => {
-                    for taken in unpack(message, |name| places.get(&name).copied())? {
-                        keys.push(self.take_one(taken, &mut acceptors)?);
-                    }
-                }
-            }
+        for taken in unpack(message, |name| taking.places.get(&name).copied())? {
+            keys.push(self.take_one(taken, &mut taking.acceptors)?);
         }
         Ok(())
     }
@@ -145,8 +251,11 @@ impl RelayThread {
         let place = taken.listener;
         let acceptor = acceptors.remove(&place);
         let index = match acceptor.ok_or(HandoverError::OutOfTurn)? {
-            // A place without a session is free, so it is used at once.
-            NewAcceptor::Unused(acceptor) => self.acceptors.place(*acceptor),
+            NewAcceptor::Unused(acceptor) => {
+                let index = self.acceptors.place(*acceptor);
+                self.acceptors.begin_session(index);
+                index
+            }
             NewAcceptor::At(index) => index,
         };
         acceptors.insert(place, NewAcceptor::At(index));

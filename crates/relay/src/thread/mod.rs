@@ -43,6 +43,7 @@ use super::source::{EventSource, SourceHost, SourceSockets};
 use super::statistics::Counters;
 use super::suspects::SharedSuspects;
 use super::table::Key;
+use handed::{Handing, Taking};
 pub use updates::Update;
 
 /// Events read at once.
@@ -74,6 +75,9 @@ pub struct RelayThread {
     source_in_hand: Option<usize>,
     /// Connections that may have caused a fault, of all threads.
     suspects: SharedSuspects,
+    /// Sessions that move to another relay, and from one.
+    handing: Option<Handing>,
+    taking: Option<Taking>,
 }
 
 /// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
@@ -187,6 +191,8 @@ impl RelayThread {
             register,
             source_in_hand: None,
             suspects,
+            handing: None,
+            taking: None,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
         thread.add_source(Box::new(wake_up))?;
@@ -289,6 +295,7 @@ impl RelayThread {
         (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
         self.handle_updates();
         (self.kicks).go_on(&mut self.sessions, &mut self.acceptors, now);
+        self.hand_over_some();
         self.retire_due();
         self.sessions.publish_pipes();
         self.sessions.answer_questions(&self.acceptors, now);
@@ -328,6 +335,7 @@ impl RelayThread {
             (Reason::Unfinished, at_once(self.sessions.unfinished() > 0)),
             (Reason::LostEvents, at_once(self.has_lost_events)),
             (Reason::Kick, at_once(self.kicks.is_busy())),
+            (Reason::Handing, at_once(self.handing.is_some())),
             (Reason::Session, self.sessions.next_timer()),
             (Reason::Negotiation, self.negotiations.next_timer()),
             (Reason::Resume, self.acceptors.next_resume()),

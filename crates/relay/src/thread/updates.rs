@@ -8,11 +8,12 @@
 
 use std::sync::mpsc::Sender;
 
+use midspan_linux::descriptor_passing::Message;
 use midspan_units::Time;
 
 use super::RelayThread;
 use crate::crowd::ACCEPTS_PER_TURN;
-use crate::handing::{HandOver, TakeOver};
+use crate::handing::{HandOver, SendListeners, TakeOver};
 use crate::kick::{Kicked, Target};
 use crate::opening::{Acceptor, ListenerId};
 use crate::source::EventSource;
@@ -34,10 +35,16 @@ pub enum Update {
     Source(Box<dyn EventSource>),
     /// Confirms that all commands before this one are carried out.
     Report(Sender<()>),
+    /// Sends the listeners to another relay.
+    SendListeners(SendListeners),
     /// Hands the sessions over to another relay.
     HandOver(HandOver),
-    /// Takes over sessions of another relay.
-    TakeOver(TakeOver),
+    /// Gets ready for sessions of another relay.
+    TakeOver(Box<TakeOver>),
+    /// Takes over the sessions in this message.
+    Sessions(Message),
+    /// The other relay has no more sessions for this one.
+    EndTaking,
 }
 
 impl RelayThread {
@@ -82,8 +89,11 @@ impl RelayThread {
                     // The relay's owner may no longer wait.
                     let _ = sender.send(());
                 }
-                Update::HandOver(order) => self.hand_over(&order),
-                Update::TakeOver(order) => self.take_over(&order),
+                Update::SendListeners(order) => self.send_listeners(&order),
+                Update::HandOver(order) => self.begin_handing(order),
+                Update::TakeOver(order) => self.begin_taking(*order),
+                Update::Sessions(message) => self.take_part(message),
+                Update::EndTaking => self.end_taking(),
             }
         }
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use midspan_policy::SessionSettings;
 use midspan_relay::failing_calls::{self, Rates};
-use midspan_relay::{Settings, Statistics};
+use midspan_relay::{Relay, Settings, Statistics};
 use midspan_units::{ByteSize, TimeSpan};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -316,12 +316,13 @@ fn run(seed: u64, case: &Case) -> Result<(), String> {
         joined.model.may_fail = some_fail;
     }
     let mut result = Ok(());
+    let mut former: Vec<Relay> = Vec::new();
     for (session, side, operation) in &case.operations {
-        // If a call fails that another relay needs, the sessions stay.
+        // If a call fails that another relay needs, some sessions stay, or all.
         if let Operation::HandOver = operation
             && let Ok((relay, _)) = move_sessions(&bench.relay, &settings, Vec::new(), Vec::new())
         {
-            bench.relay = relay;
+            former.push(std::mem::replace(&mut bench.relay, relay));
         }
         if let Some(joined) = &mut sessions[*session] {
             result = result.and_then(|()| joined.carry_out(*side, *operation));
@@ -336,16 +337,22 @@ fn run(seed: u64, case: &Case) -> Result<(), String> {
     }
     drop(sessions);
     failing_calls::end();
+    let relays = || former.iter().chain([&bench.relay]);
     let ended = |now: &Statistics| now.sessions_active == 0 && now.pipes_in_use == 0;
-    if result.is_ok() && !eventually(|| ended(&bench.statistics())) {
-        result = Err(format!("sessions are left: {:?}", bench.statistics()));
+    if result.is_ok() && !eventually(|| relays().all(|relay| ended(&relay.statistics()))) {
+        let left: Vec<Statistics> = relays().map(Relay::statistics).collect();
+        result = Err(format!("sessions are left: {left:?}"));
     }
-    let memory = bench.relay.observer().memory().used;
-    if result.is_ok() && !eventually(|| bench.relay.observer().memory().used == 0) {
-        result = Err(format!("{memory} bytes count as used by nobody"));
+    let memory = || {
+        relays()
+            .map(|relay| relay.observer().memory().used)
+            .sum::<u64>()
+    };
+    if result.is_ok() && !eventually(|| memory() == 0) {
+        result = Err(format!("{} bytes count as used by nobody", memory()));
     }
     let running = bench.statistics().threads_running;
-    drop(bench);
+    drop((former, bench));
     let after = descriptors();
     result?;
     match (running, before == after) {

@@ -131,14 +131,18 @@ pub fn move_sessions(
             .into_iter()
             .map(OpenListener::without_sockets)
             .collect();
-        let taking = scope.spawn(|| new.take_over(&predecessor, inherited, DEADLINE));
+        let new = &mut new;
+        let taking = scope.spawn(move || {
+            let taken = new.take_over(&predecessor, inherited, DEADLINE)?;
+            assert!(taken.listeners.iter().all(Result::is_ok));
+            new.take_sessions(taken.sessions, DEADLINE)
+        });
         let handed = old.hand_over(&successor, DEADLINE);
         (handed, taking.join().unwrap())
     });
     match (handed, taken) {
         (Ok(count), Ok(taken)) => {
-            assert_eq!(taken.sessions, count);
-            assert!(taken.listeners.iter().all(Result::is_ok));
+            assert_eq!(taken, count);
             Ok((new, count))
         }
         (Err(error), Err(_)) => Err(error),

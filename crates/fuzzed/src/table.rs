@@ -411,7 +411,7 @@ pub const TARGETS: &[Target] = &[
                     "address_in",
                     "local_route_in",
                     "table_in",
-                    "vrf_table_in",
+                    "vrf_in",
                     "own",
                     "find",
                     "number",

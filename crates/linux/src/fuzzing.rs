@@ -61,7 +61,7 @@ pub fn route_lists(input: &[u8]) {
             assert!(!is_over);
             seen += content.len();
             let understood = match chosen / 2 % 4 {
-                0 => own_addresses::vrf_table_in(content).map(|_| ()),
+                0 => own_addresses::vrf_in(content).map(|_| ()),
                 1 => own_addresses::address_in(content).map(|found| own.extend(found)),
                 2 => own_addresses::table_in(family, content).map(|_| ()),
                 _ => own_addresses::local_route_in(family, content).map(|found| own.extend(found)),

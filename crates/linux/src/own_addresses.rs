@@ -53,7 +53,8 @@ const RULE_TABLE: u16 = 15;
 const RULE_VRF: u16 = 19;
 /// `FR_ACT_TO_TBL`.
 const TO_TABLE: u8 = 1;
-/// `IFLA_LINKINFO`, `IFLA_INFO_KIND`, `IFLA_INFO_DATA`, `IFLA_VRF_TABLE`.
+/// `IFLA_IFNAME`, `IFLA_LINKINFO`, `IFLA_INFO_KIND`, `IFLA_INFO_DATA`, `IFLA_VRF_TABLE`.
+const LINK_NAME: u16 = 3;
 const LINK_INFORMATION: u16 = 18;
 const LINK_KIND: u16 = 1;
 const LINK_DATA: u16 = 2;
@@ -247,20 +248,47 @@ pub(crate) fn table_in(family: AddressFamily, content: &[u8]) -> Option<(Option<
     Some((Some(table), of_vrf))
 }
 
-fn vrf_tables(socket: &RouteSocket) -> io::Result<Vec<u32>> {
-    list(socket, List::Links, vrf_table_in)
+/// The names of the VRFs of this network namespace (`ip-link(8)`).
+///
+/// # Errors
+/// Those of `socket(2)`, `sendmsg(2)` and `recvmsg(2)`; a message that cannot be understood.
+pub fn vrfs() -> io::Result<Vec<String>> {
+    list(&RouteSocket::open()?, List::Links, |content| {
+        Some(vrf_in(content)?.and_then(|vrf| vrf.name))
+    })
 }
 
-/// The table of a VRF in a list of interfaces. The outer `None` is for a message that cannot be
+fn vrf_tables(socket: &RouteSocket) -> io::Result<Vec<u32>> {
+    list(socket, List::Links, |content| {
+        Some(vrf_in(content)?.and_then(|vrf| vrf.table))
+    })
+}
+
+/// A VRF in a list of interfaces.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Vrf {
+    name: Option<String>,
+    table: Option<u32>,
+}
+
+/// The VRF in a list of interfaces, if the interface is one. The outer `None` is for a message that cannot be
 /// understood.
-pub(crate) fn vrf_table_in(content: &[u8]) -> Option<Option<u32>> {
+pub(crate) fn vrf_in(content: &[u8]) -> Option<Option<Vrf>> {
     // struct ifinfomsg.
-    let link = find(content.get(16..)?, LINK_INFORMATION);
+    let attributes = content.get(16..)?;
+    let link = find(attributes, LINK_INFORMATION);
     let vrf = link.filter(|link| {
         find(link, LINK_KIND).is_some_and(|kind| kind.strip_suffix(b"\0") == Some(b"vrf"))
     });
-    let table = vrf.and_then(|vrf| find(find(vrf, LINK_DATA)?, VRF_TABLE));
-    Some(table.and_then(|table| number(table, 0)))
+    let name = find(attributes, LINK_NAME).and_then(|name| name.strip_suffix(b"\0"));
+    Some(vrf.map(|vrf| {
+        Vrf {
+            name: name.map(|name| String::from_utf8_lossy(name).into_owned()),
+            table: find(vrf, LINK_DATA)
+                .and_then(|data| find(data, VRF_TABLE))
+                .and_then(|table| number(table, 0)),
+        }
+    }))
 }
 
 /// The results of `parse` for a list; `None` for a message that cannot be understood, which is an

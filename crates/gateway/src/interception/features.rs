@@ -2,9 +2,10 @@
 
 use std::io;
 
+use super::machine::{Machine, QueueMethod};
 use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
-use super::rules::{self, Machine, QueueMethod};
+use super::rules;
 use super::{local_delivery, queue_target, timeouts};
 use midspan_linux::netlink::Netlink;
 use midspan_linux::nftables;
@@ -182,6 +183,7 @@ fn whole(numbers: &InterceptionNumbers) -> Result<String, String> {
         queue: QueueMethod::Target,
         reuse_ports: ReusePorts::EXAMPLE,
         early_demux_was: true,
+        takes_vrfs: false,
     };
     nftables::apply(&rules::ruleset(&plan, &marks, machine, true))
         .map(|()| "accepted by the kernel".to_owned())

@@ -36,6 +36,7 @@ pub mod features;
 mod leaving_alone;
 mod left_alone;
 mod local_delivery;
+mod machine;
 pub(crate) mod own_tables;
 mod plan;
 mod port_reuse;
@@ -67,6 +68,7 @@ use as_put::AsPut;
 use bypass::Bypass;
 use early_demux::EarlyDemux;
 use ipnet::IpNet;
+use machine::{Machine, QueueMethod};
 use midspan_linux::netlink::{Netlink, NetlinkError};
 use midspan_linux::nftables::RulesetWatch;
 use midspan_linux::nftables::{self, NftablesError};
@@ -74,7 +76,6 @@ use midspan_linux::route_watch::RouteWatch;
 use midspan_linux::routing::usable_families;
 use port_reuse::{ReusePorts, ReuseSockets};
 use probe::Probe;
-use rules::{Machine, QueueMethod};
 use rustix::io::Errno;
 use survey::ForeignRule;
 use timeouts::Timeouts;
@@ -147,6 +148,7 @@ pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
         queue: method,
         reuse_ports: ReusePorts::EXAMPLE,
         early_demux_was: true,
+        takes_vrfs: machine::takes_vrfs(),
     };
     let mut text = rules::ruleset(plan, &marks, machine, true);
     text.push_str(&untouched::ruleset(&plan.numbers, plan.interfaces()));
@@ -358,6 +360,7 @@ impl Interception {
             queue: self.method,
             reuse_ports: self.reuse_sockets.ports(),
             early_demux_was: self.early_demux.was_on(),
+            takes_vrfs: machine::takes_vrfs(),
         }
     }
 

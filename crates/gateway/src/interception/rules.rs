@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::bypass::Bypass;
 use super::left_alone;
+use super::machine::{Machine, QueueMethod};
 use super::own_tables::{self, Parameter};
 use super::plan::{Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
@@ -48,27 +49,6 @@ const OPENING_TIME: &str = "200ms";
 /// `nft` has these names itself. It looks others up in `/etc/protocols`, which a small system lacks.
 const OURS: &str = "meta l4proto { tcp, icmp, icmpv6 } socket transparent 1";
 
-/// How the rules put SYNs into the queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum QueueMethod {
-    /// By the statement `queue` of nftables.
-    Statement,
-    /// By the target NFQUEUE of xtables in tables of Midspan, if the kernel lacks the statement.
-    Target,
-}
-
-/// The properties of the machine on which the ruleset depends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Machine {
-    /// How the rules put SYNs into the queue.
-    pub queue: QueueMethod,
-    /// The ports whose sockets make `tproxy` remove a socket in TIME-WAIT.
-    pub reuse_ports: ReusePorts,
-    /// Whether early demultiplexing was on before Midspan switched it off. The table contains this
-    /// value for the next run.
-    pub early_demux_was: bool,
-}
-
 /// The text for `nft -f`: replaces the table as a whole. If `taking` is false, no new connections
 /// are intercepted; existing connections continue.
 pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> String {
@@ -77,6 +57,7 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         plan,
         marks,
         reuse_ports: machine.reuse_ports,
+        takes_vrfs: machine.takes_vrfs,
     };
     let mut text = removal(table);
     // Writing to a string does not fail.
@@ -187,6 +168,7 @@ struct Rules<'a> {
     plan: &'a Plan,
     marks: &'a Marks,
     reuse_ports: ReusePorts,
+    takes_vrfs: bool,
 }
 
 impl Rules<'_> {
@@ -385,6 +367,7 @@ impl Rules<'_> {
             "forward",
             self.plan.numbers.forward_priority,
         )
+        .rules((!self.takes_vrfs).then(|| "meta iifkind \"vrf\" return".to_owned()))
         .rules(bypass.rules())
         .rules(left_alone::rules(SYN));
         if self.plan.selections.iter().any(|one| one.rejects_quic) {

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use midspan_linux::nftables::{self, NftablesError};
 
+use super::machine::{Machine, QueueMethod};
 use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
-use super::rules::{Machine, QueueMethod, ruleset};
+use super::rules::ruleset;
 use crate::initial_window::MarkField;
 
 const REUSE_PORTS: ReusePorts = ReusePorts {
@@ -63,6 +64,7 @@ fn text(method: QueueMethod, taking: bool) -> String {
         queue: method,
         reuse_ports: REUSE_PORTS,
         early_demux_was: true,
+        takes_vrfs: true,
     };
     ruleset(&plan, &marks, machine, taking)
 }
@@ -143,6 +145,25 @@ fn only_first_segments_from_client_interfaces_are_taken() {
     );
 }
 
+/// Only where packets of a VRF do not reach the sockets.
+#[test]
+fn clients_in_a_vrf_pass_first() {
+    let plan = plan();
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
+    let first_rule = |takes_vrfs| {
+        let machine = Machine {
+            queue: QueueMethod::Statement,
+            reuse_ports: REUSE_PORTS,
+            early_demux_was: true,
+            takes_vrfs,
+        };
+        chain(&ruleset(&plan, &marks, machine, true), "intercept")[1].to_owned()
+    };
+    let pass = "meta iifkind \"vrf\" return";
+    assert_eq!(first_rule(false), pass);
+    assert_ne!(first_rule(true), pass);
+}
+
 #[test]
 fn while_nothing_is_taken_the_legs_keep_their_rules() {
     let (on, off) = (
@@ -197,6 +218,7 @@ fn quic_is_rejected_only_where_its_tcp_would_be_intercepted() {
         queue: QueueMethod::Statement,
         reuse_ports: REUSE_PORTS,
         early_demux_was: true,
+        takes_vrfs: true,
     };
     let text = |taking| ruleset(&plan, &marks, machine, taking);
     let take = chain(&text(true), "intercept");
@@ -258,6 +280,7 @@ fn a_socket_in_time_wait_makes_room_for_a_new_connection() {
         queue: QueueMethod::Statement,
         reuse_ports: REUSE_PORTS,
         early_demux_was: true,
+        takes_vrfs: true,
     };
     let text = |plan: &Plan| chain(&ruleset(plan, &marks, machine, true), "syn_for_socket");
     let both = text(&plan);
@@ -303,6 +326,7 @@ fn what_is_bypassed_is_asked_first() {
         queue: QueueMethod::Statement,
         reuse_ports: REUSE_PORTS,
         early_demux_was: false,
+        takes_vrfs: true,
     };
     let text = ruleset(&plan, &marks, machine, true);
     assert!(
@@ -329,6 +353,7 @@ fn connections_of_a_listener_that_has_gone_go_on() {
         queue: QueueMethod::Statement,
         reuse_ports: REUSE_PORTS,
         early_demux_was: false,
+        takes_vrfs: true,
     };
     let text = ruleset(&plan, &marks, machine, true);
     let rules = chain(&text, "client_side");
@@ -368,6 +393,7 @@ fn a_syn_for_another_window_goes_to_other_sockets() {
         queue: QueueMethod::Statement,
         reuse_ports: REUSE_PORTS,
         early_demux_was: true,
+        takes_vrfs: true,
     };
     let text = ruleset(&plan, &marks, machine, true);
     let four = text

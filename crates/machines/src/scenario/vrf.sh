@@ -29,5 +29,10 @@ gateway eth1 | install_service
 start
 clients_of eth1
 gateway customers >/etc/midspan/midspan.toml
+midspan check | grep -F "clients in the VRF customers pass untouched" || fail "check"
 systemctl restart midspan || fail "restart"
 clients_of customers
+# Sockets without a VRF get the packets of every VRF.
+sysctl -w net.ipv4.tcp_l3mdev_accept=1
+systemctl reload midspan || fail "reload"
+clients_of "customers, tcp_l3mdev_accept=1"

@@ -1,8 +1,10 @@
 //! Parameters of the kernel (`sysctl`).
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use midspan_linux::netlink::Netlink;
+use midspan_linux::own_addresses;
 use midspan_policy::{Buffer, Leg};
 
 use super::listeners::named_interfaces;
@@ -34,6 +36,7 @@ pub(super) fn findings(context: &Context<'_>) -> Vec<Finding> {
         findings.push(early_demux());
         findings.push(accepted_marks());
         findings.extend(local_ports());
+        findings.extend(vrfs(context));
     }
     findings.extend(buffers(context));
     findings
@@ -135,6 +138,31 @@ fn early_demux() -> Finding {
         ),
         None => Finding::ok(check, "not known to this kernel"),
     }
+}
+
+/// Clients in a VRF pass untouched where the kernel does not find sockets without a VRF for them.
+fn vrfs(context: &Context<'_>) -> Option<Finding> {
+    const NAME: &str = "net.ipv4.tcp_l3mdev_accept";
+    let vrfs = own_addresses::vrfs().unwrap_or_default();
+    let named: BTreeSet<String> = (context.configuration.transparent())
+        .flat_map(|(_, transparent)| named_interfaces(&transparent.interfaces))
+        .filter(|interface| vrfs.contains(interface))
+        .collect();
+    if named.is_empty() {
+        return None;
+    }
+    let named: Vec<String> = named.into_iter().collect();
+    let (check, named) = (format!("sysctl {NAME}"), named.join(", "));
+    Some(match number(NAME) {
+        Some(1..) => Finding::ok(check, format!("on, as the VRF {named} needs it")),
+        Some(0) | None => Finding::warning(
+            check,
+            format!("off: clients in the VRF {named} pass untouched"),
+            format!(
+                "sysctl -w {NAME}=1 and midspan reload, if all programs may get connections of every VRF"
+            ),
+        ),
+    })
 }
 
 fn is_writable(name: &str) -> bool {

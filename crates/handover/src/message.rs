@@ -3,7 +3,6 @@
 use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use thiserror::Error;
 
 use crate::{LARGEST_MESSAGE, MOST_DESCRIPTORS, SessionState, Wrong};
@@ -44,8 +43,8 @@ pub enum FromPredecessor {
         thread: u32,
         /// The index by which sessions of this thread name the listener.
         index: u32,
-        /// The settings, in the form that the relay itself defines.
-        settings: Value,
+        /// The settings as JSON, in the form that the relay itself defines.
+        settings: String,
     },
     /// The listening sockets at an address. They come with this message.
     Sockets {

@@ -11,6 +11,9 @@ use std::fmt::{self, Display};
 use std::io::{self, ErrorKind, Stdout, Write};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
+use miette::IntoDiagnostic;
+use serde::Serialize;
+
 /// The first failure of standard output; nothing is printed there after it.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
@@ -22,6 +25,54 @@ pub fn text(text: impl Display) {
 /// Prints a text and the end of a line on standard output.
 pub fn line(text: impl Display) {
     print(format_args!("{text}\n"));
+}
+
+/// Prints a value on standard output as JSON, indented.
+///
+/// # Errors
+/// The value is not possible in JSON.
+pub fn json(value: &impl Serialize) -> miette::Result<()> {
+    line(indented(&serde_json::to_string(value).into_diagnostic()?));
+    Ok(())
+}
+
+/// Indents JSON without white space, as [`serde_json::to_string_pretty`] does. This function would be compiled for each
+/// type once more, so the program would be larger by 60 kB.
+pub fn indented(json: &str) -> String {
+    let mut text = String::with_capacity(2 * json.len());
+    let (mut depth, mut is_string, mut is_escaped, mut is_begun) = (0, false, false, false);
+    let new_line = |text: &mut String, depth: usize| {
+        text.push('\n');
+        text.extend(std::iter::repeat_n("  ", depth));
+    };
+    for next in json.chars() {
+        let ends = !is_string && matches!(next, ']' | '}');
+        if ends {
+            depth -= 1;
+        }
+        // An empty list or object stays on its line.
+        if is_begun != ends {
+            new_line(&mut text, depth);
+        }
+        is_begun = false;
+        text.push(next);
+        if is_string {
+            is_string = next != '"' || is_escaped;
+            is_escaped = next == '\\' && !is_escaped;
+            continue;
+        }
+        match next {
+            '"' => is_string = true,
+            '[' | '{' => {
+                depth += 1;
+                is_begun = true;
+            }
+            ',' => new_line(&mut text, depth),
+            ':' => text.push(' '),
+            _ => {}
+        }
+    }
+    text
 }
 
 /// How much is printed in addition to results, errors and warnings.
@@ -96,4 +147,21 @@ fn act(action: impl FnOnce(&mut Stdout) -> io::Result<()>) {
 /// The lock; a poisoned one too, because no code panics while it holds the lock.
 fn failure() -> MutexGuard<'static, Option<io::Error>> {
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_indented_as_by_the_library() {
+        let value = serde_json::json!({
+            "empty": [], "nothing": {}, "text": "a \"quoted\" [text], \\ {and: more}\\",
+            "list": [1, 2.5, null, [true, []], {"deep": [{}]}], "é\n": -1e-9
+        });
+        for value in [value, serde_json::json!("[]"), serde_json::json!([[]])] {
+            let expected = serde_json::to_string_pretty(&value).unwrap();
+            assert_eq!(indented(&value.to_string()), expected);
+        }
+    }
 }

@@ -162,7 +162,7 @@ pub fn session(place: &Place, id: u64) -> Result<Option<SessionReport>, ClientEr
     };
     let (status, text) = get(place.clone(), &format!("/sessions/{id}"))?;
     match StatusCode::from_u16(status) {
-        Ok(StatusCode::OK) => serde_json::from_str(&text)
+        Ok(StatusCode::OK) => serde_json::from_slice(text.as_bytes())
             .map(Some)
             .map_err(|error| strange(error.to_string())),
         Ok(StatusCode::NOT_FOUND) => Ok(None),

@@ -437,7 +437,10 @@ fn receive_listeners(
                 thread,
                 index,
                 settings,
-            } => listeners.add((thread, index), serde_json::from_value(settings)?)?,
+            } => {
+                let listener = serde_json::from_slice(settings.as_bytes())?;
+                listeners.add((thread, index), listener)?;
+            }
             FromPredecessor::Sockets { address } => {
                 sockets.insert(address, message.descriptors);
             }

@@ -268,7 +268,7 @@ fn more_than_the_bounds_is_refused() {
         now: 0,
     };
     assert!(matches!(hello.encode(), Err(FormatError::List)));
-    let settings = serde_json::Value::String("x".repeat(LARGEST_MESSAGE));
+    let settings = "x".repeat(LARGEST_MESSAGE);
     let listener = FromPredecessor::Listener {
         thread: 0,
         index: 0,

@@ -69,7 +69,7 @@ fn status(options: &BugreportOptions) -> (String, Option<PathBuf>) {
                 .status
                 .as_ref()
                 .map(|status| PathBuf::from(&status.configuration));
-            let text = serde_json::to_string_pretty(&answer);
+            let text = serde_json::to_string(&answer).map(|text| printing::indented(&text));
             (text.unwrap_or_else(|error| error.to_string()), file)
         }
         Err(error) => (error.to_string(), None),

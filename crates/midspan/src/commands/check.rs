@@ -4,7 +4,6 @@ use std::path::Path;
 
 use midspan_proxy::check::{CheckOptions as Options, Expected, Finding, State, check as check_all};
 use midspan_report::{Alignment, Cell, Table, stdout_width};
-use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::CheckOptions;
@@ -24,7 +23,7 @@ pub fn check(options: &CheckOptions) -> Outcome {
         },
     })?;
     if options.output.json {
-        printing::line(serde_json::to_string_pretty(&report).into_diagnostic()?);
+        printing::json(&report)?;
     } else {
         printing::text(text(&report.checks, stdout_width()));
     }

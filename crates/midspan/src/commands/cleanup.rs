@@ -1,7 +1,5 @@
 //! `midspan cleanup`: removes the leftovers of a Midspan that was killed.
 
-use miette::IntoDiagnostic;
-
 use super::Outcome;
 use crate::output_arguments::Output;
 use crate::printing;
@@ -10,7 +8,7 @@ use crate::printing;
 pub fn cleanup(output: &Output) -> Outcome {
     let cleaned = midspan_proxy::cleanup()?;
     if output.json {
-        printing::line(serde_json::to_string_pretty(&cleaned).into_diagnostic()?);
+        printing::json(&cleaned)?;
     } else {
         printing::line(format_args!(
             "removed: rules, routes and tables {}, tables of ACK thinning {}, lock files {}",

@@ -9,7 +9,7 @@ use midspan_proxy::command::{
     Answer, DrainedListener, ListenerStatus, Request, Status, TrackingStatus, ask, find_socket,
 };
 use midspan_proxy::summary::{DrainedClients, ServerRow, Summary};
-use miette::{IntoDiagnostic, miette};
+use miette::miette;
 
 use super::Outcome;
 use crate::arguments::{BypassOptions, DrainOptions, KickOptions, Switch};
@@ -35,7 +35,7 @@ fn add_servers(socket: &Path, status: &mut Status) {
         return;
     };
     let mut servers: BTreeMap<String, Vec<ServerRow>> =
-        serde_json::from_str(&text).unwrap_or_default();
+        serde_json::from_slice(text.as_bytes()).unwrap_or_default();
     for listener in &mut status.listeners {
         listener.servers = servers.remove(&listener.name).unwrap_or_default();
     }
@@ -97,7 +97,7 @@ fn exchange(options: &ControlOptions, request: &Request, print: impl FnOnce(&Ans
         add_servers(&socket, status);
     }
     if options.output.json {
-        printing::line(serde_json::to_string_pretty(&answer).into_diagnostic()?);
+        printing::json(&answer)?;
     } else if answer.ok {
         print(&answer);
         for note in &answer.notes {
@@ -124,7 +124,7 @@ fn count_sessions(socket: &Path, answer: &mut Answer) {
     let Ok((200, text)) = client::get(place, "/summary?limit=1") else {
         return;
     };
-    let Ok(summary) = serde_json::from_str::<Summary>(&text) else {
+    let Ok(summary) = serde_json::from_slice::<Summary>(text.as_bytes()) else {
         return;
     };
     for row in rows {

@@ -11,7 +11,7 @@ use midspan_proxy::learned::PathRow;
 use midspan_proxy::summary::{By, Query, Summary};
 use midspan_relay::observation::SessionReport;
 use midspan_top::numbers;
-use miette::{IntoDiagnostic, miette};
+use miette::miette;
 use serde::Serialize;
 
 use super::{Outcome, learned};
@@ -69,7 +69,7 @@ pub fn explain_flow(options: &ExplainOptions) -> Outcome {
         path: path.cloned(),
     };
     if options.output.json {
-        printing::line(serde_json::to_string_pretty(&explained).into_diagnostic()?);
+        printing::json(&explained)?;
     } else {
         print(&flow, &explained, &status);
     }
@@ -85,7 +85,7 @@ fn sessions_of(place: &Place, client: IpAddr) -> Option<Summary> {
         ..Query::default()
     };
     match client::get(place.clone(), &format!("/summary?{query}")) {
-        Ok((200, text)) => serde_json::from_str(&text).ok(),
+        Ok((200, text)) => serde_json::from_slice(text.as_bytes()).ok(),
         _ => None,
     }
 }

@@ -38,7 +38,7 @@ pub fn learned(options: &LearnedOptions) -> Outcome {
         let prefix = meant.map(|prefix| prefix.to_string());
         let answer = ask(&socket, &Request::Forget { prefix })?;
         if options.output.json {
-            printing::line(serde_json::to_string_pretty(&answer).into_diagnostic()?);
+            printing::json(&answer)?;
         }
         if !answer.ok {
             return Err(miette!("{}", answer.error.unwrap_or_default()));
@@ -60,7 +60,7 @@ pub fn learned(options: &LearnedOptions) -> Outcome {
         left_alone: of_hosts(left_alone, meant),
     };
     if options.output.json {
-        printing::line(serde_json::to_string_pretty(&all).into_diagnostic()?);
+        printing::json(&all)?;
     } else {
         printing::text(text(&all, stdout_width()));
     }
@@ -82,7 +82,7 @@ pub fn about(place: &Place, prefix: Option<IpNet>) -> miette::Result<Learned> {
         }
         let (status, text) = client::get(place.clone(), &query).into_diagnostic()?;
         match status {
-            200 => serde_json::from_str(&text)
+            200 => serde_json::from_slice(text.as_bytes())
                 .into_diagnostic()
                 .wrap_err("the answer is not of this version of Midspan"),
             status => Err(miette!("status {status}: {}", text.trim())),

@@ -79,7 +79,7 @@ fn follow(arguments: &FollowArguments) -> Outcome {
 
 fn shown(look: &Look, arguments: &FollowArguments) -> Outcome {
     if arguments.output.json {
-        printing::line(serde_json::to_string_pretty(look).into_diagnostic()?);
+        printing::json(look)?;
         return Ok(true);
     }
     look.faults.iter().for_each(printing::warning);
@@ -128,7 +128,7 @@ fn get<T: DeserializeOwned>(options: &ControlOptions, path: &str) -> miette::Res
     let socket = find_socket(options.socket.as_deref(), options.config.as_deref())?;
     let (status, text) = client::get(Place::Socket(socket), path).into_diagnostic()?;
     match status {
-        200 => serde_json::from_str(&text)
+        200 => serde_json::from_slice(text.as_bytes())
             .into_diagnostic()
             .wrap_err("the answer is not of this version of Midspan"),
         status => Err(miette!("status {status}: {}", text.trim())),
@@ -141,7 +141,7 @@ fn print<T: Serialize>(
     text: fn(&T, Option<u16>) -> String,
 ) -> Outcome {
     if options.output.json {
-        printing::line(serde_json::to_string_pretty(report).into_diagnostic()?);
+        printing::json(report)?;
     } else {
         printing::text(text(report, stdout_width()));
     }

@@ -2,7 +2,6 @@
 
 use midspan_proxy::configuration::Configuration;
 use midspan_proxy::take_over;
-use miette::IntoDiagnostic;
 
 use super::Outcome;
 use crate::arguments::TakeoverOptions;
@@ -14,7 +13,7 @@ pub fn takeover(options: &TakeoverOptions) -> Outcome {
     let time = (!options.end).then_some(options.time);
     let done = take_over(&configuration, time)?;
     if options.output.json {
-        printing::line(serde_json::to_string_pretty(&done).into_diagnostic()?);
+        printing::json(&done)?;
         return Ok(true);
     }
     for note in &done.notes {

@@ -252,7 +252,7 @@ fn explained(report: &SessionReport) -> String {
 impl Operator for Proxy {
     fn summary(&mut self, query: &Query) -> Result<Summary, String> {
         let text = self.page(&format!("/summary?{query}"))?;
-        serde_json::from_str(&text)
+        serde_json::from_slice(text.as_bytes())
             .map_err(|error| format!("the answer is not of this version of Midspan: {error}"))
     }
 

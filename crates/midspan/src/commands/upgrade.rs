@@ -34,7 +34,7 @@ pub fn upgrade(options: &UpgradeOptions) -> Outcome {
         Err(error) => return Err(miette!("{error}")),
     };
     if control.output.json {
-        printing::line(serde_json::to_string_pretty(&upgrade).into_diagnostic()?);
+        printing::json(&upgrade)?;
     }
     match upgrade.error {
         Some(error) => Err(miette!(

@@ -126,7 +126,7 @@ fn run_child(arguments: &[String]) -> Result<Tried, String> {
         return Err(read(complaint).trim().to_owned());
     }
     let output = read(output);
-    serde_json::from_str(&output).map_err(|error| error.to_string())
+    serde_json::from_slice(output.as_bytes()).map_err(|error| error.to_string())
 }
 
 fn read(pipe: Option<impl Read>) -> String {

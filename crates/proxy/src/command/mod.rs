@@ -372,7 +372,7 @@ pub fn ask(socket: &Path, request: &Request) -> Result<Answer, CommandError> {
     let place = Place::Socket(socket.to_owned());
     let (method, target) = request.to_http();
     let (_, text) = client::request(&place, method, &target, ANSWER_TIMEOUT)?;
-    serde_json::from_str(&text).map_err(|source| CommandError::Format {
+    serde_json::from_slice(text.as_bytes()).map_err(|source| CommandError::Format {
         socket: socket.to_owned(),
         source,
     })

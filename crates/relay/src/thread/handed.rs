@@ -53,7 +53,7 @@ impl RelayThread {
                 let message = FromPredecessor::Listener {
                     thread: self.sender(),
                     index: u32::try_from(index).unwrap_or(u32::MAX),
-                    settings: serde_json::to_value(&*acceptor.listener)?,
+                    settings: serde_json::to_string(&*acceptor.listener)?,
                 };
                 channel.send(&message.encode()?, &[], until)?;
             }

@@ -165,6 +165,8 @@ pub(crate) enum FromRelay {
     },
     /// This thread is stuck; the relay ends.
     Stuck(ThreadName),
+    /// Several threads were stuck, this one last, and were replaced: a new process is to take over.
+    Renew(ThreadName),
     /// New connections reach the new listeners.
     Reloaded,
     /// The new listeners cannot be used; the old ones stay in force.

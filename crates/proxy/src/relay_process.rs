@@ -271,6 +271,7 @@ fn serve() -> Result<(), Error> {
             }
             kicks.forget_thread(thread);
         }
+        watch.request_renewal(&helper)?;
         keeper.send_new(&helper, &listeners.relay)?;
         if listeners.gate.is_some() && found_at.elapsed() >= FOUND_INTERVAL {
             found_at = Instant::now();

@@ -1,6 +1,7 @@
 //! The relay's main thread watches over the relay threads, and over the gate, which has a part on each
 //! of them.
 
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use midspan_relay::Relay;
@@ -12,7 +13,8 @@ use crate::control::FromRelay;
 use crate::gate::Gate;
 use crate::health::Health;
 use crate::late::{LateThread, ThreadName};
-use midspan_service::liveness::{Replacements, Watch};
+use midspan_service::liveness::{StuckThreads, Treatment, Watch};
+use midspan_service::message;
 
 /// How often the threads are checked.
 pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
@@ -28,7 +30,9 @@ pub(crate) struct ThreadWatch {
     woken_at: Option<Instant>,
     /// Threads that are already in the log.
     known: Vec<ThreadName>,
-    replacements: Replacements,
+    stuck: StuckThreads,
+    /// A new process is to take over, because this thread was stuck; the helper has no message yet.
+    renewal: Option<ThreadName>,
     health: Health,
 }
 
@@ -51,7 +55,8 @@ impl ThreadWatch {
             gate_turns: 0,
             woken_at: None,
             known: Vec::new(),
-            replacements: Replacements::default(),
+            stuck: StuckThreads::default(),
+            renewal: None,
             health,
         }
     }
@@ -77,9 +82,10 @@ impl ThreadWatch {
         replace: impl FnOnce(usize) -> Result<usize, Error>,
     ) -> bool {
         let now = Instant::now();
-        if !self.replacements.may_replace(now) {
+        let treatment = self.stuck.treatment(now);
+        if treatment == Treatment::End {
             error!(
-                "thread {thread} is stuck, the third one in ten minutes: the relay ends; please \
+                "thread {thread} is stuck, the sixth one in ten minutes: the relay ends; please \
                  report it (midspan bugreport)"
             );
             return false;
@@ -101,7 +107,23 @@ impl ThreadWatch {
         if let Some(watch) = self.threads.get_mut(thread.0) {
             *watch = Watch::of_woken(Instant::now(), LOOK_INTERVAL, self.limit.into());
         }
+        if treatment == Treatment::Renew {
+            self.renewal = Some(thread);
+        }
         true
+    }
+
+    /// Requests a new process of the helper, if there were too many stuck threads.
+    ///
+    /// # Errors
+    /// The helper has ended.
+    pub fn request_renewal(&mut self, helper: &OwnedFd) -> Result<(), Error> {
+        if let Some(thread) = self.renewal
+            && message::try_send(helper, &FromRelay::Renew(thread))?
+        {
+            self.renewal = None;
+        }
+        Ok(())
     }
 
     /// Checks all threads.

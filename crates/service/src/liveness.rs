@@ -33,27 +33,45 @@ pub enum Absence {
     Pauses,
 }
 
-/// In this time, at most [`MOST_REPLACEMENTS`] threads are replaced.
+/// Only stuck threads of this time count together.
 const REPLACEMENT_TIME: Duration = Duration::from_secs(600);
-/// A fault that recurs more often lies not in single connections.
-const MOST_REPLACEMENTS: usize = 2;
+/// A fault that recurs more often lies not in single connections, but perhaps in the state of the process.
+const MOST_OF_A_PROCESS: usize = 2;
+/// A thread that is stuck more often after all, because no other process takes over, may keep every processor busy.
+const MOST_REPLACEMENTS: usize = 5;
 
-/// Whether a stuck thread is replaced, or its process ends.
+/// What happens to a stuck thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Treatment {
+    /// Another thread replaces it.
+    Replace,
+    /// The same, and a new process takes over.
+    Renew,
+    /// Its process ends.
+    End,
+}
+
+/// The threads that were stuck.
 #[derive(Debug, Clone, Default)]
-pub struct Replacements(VecDeque<Instant>);
+pub struct StuckThreads(VecDeque<Instant>);
 
-impl Replacements {
-    /// A thread is stuck; returns whether to replace it. The third one in ten minutes is not replaced.
-    pub fn may_replace(&mut self, now: Instant) -> bool {
+impl StuckThreads {
+    /// A thread is stuck. From the third one in ten minutes on, a new process takes over; with the sixth one, the
+    /// process ends.
+    pub fn treatment(&mut self, now: Instant) -> Treatment {
         let is_old = |then: &Instant| now.saturating_duration_since(*then) >= REPLACEMENT_TIME;
         while self.0.front().is_some_and(is_old) {
             self.0.pop_front();
         }
-        let may = self.0.len() < MOST_REPLACEMENTS;
-        if may {
-            self.0.push_back(now);
+        let before = self.0.len();
+        if before >= MOST_REPLACEMENTS {
+            return Treatment::End;
         }
-        may
+        self.0.push_back(now);
+        match before < MOST_OF_A_PROCESS {
+            true => Treatment::Replace,
+            false => Treatment::Renew,
+        }
     }
 }
 
@@ -215,16 +233,25 @@ mod tests {
     fn the_third_stuck_thread_in_ten_minutes_is_not_replaced() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut replacements = Replacements::default();
-        assert!(replacements.may_replace(at(0)) && replacements.may_replace(at(300)));
-        assert!(!replacements.may_replace(at(599)));
-        assert!(replacements.may_replace(at(600)));
-        assert!(!replacements.may_replace(at(899)));
-        assert!(replacements.may_replace(at(900)));
+        let mut stuck = StuckThreads::default();
+        let treatments = |stuck: &mut StuckThreads, times: &[u64]| -> Vec<Treatment> {
+            times
+                .iter()
+                .map(|time| stuck.treatment(at(*time)))
+                .collect()
+        };
+        use Treatment::{End, Renew, Replace};
+        assert_eq!(
+            treatments(&mut stuck, &[0, 300, 599, 600, 899, 1100]),
+            [Replace, Replace, Renew, Renew, Renew, Renew]
+        );
+        // The fifth and the sixth in ten minutes.
+        assert_eq!(treatments(&mut stuck, &[1190, 1195]), [Renew, End]);
+        assert_eq!(treatments(&mut stuck, &[1900]), [Replace]);
         // One each five minutes has no end.
-        let mut replacements = Replacements::default();
-        assert!((0..1000).all(|number| replacements.may_replace(at(300 * number))));
-        assert!(replacements.0.len() <= MOST_REPLACEMENTS);
+        let mut stuck = StuckThreads::default();
+        assert!((0..1000).all(|number| stuck.treatment(at(300 * number)) == Replace));
+        assert!(stuck.0.len() <= MOST_REPLACEMENTS);
     }
 
     #[test]

@@ -206,6 +206,7 @@ impl Supervisor {
                     // No function waits for these answers any more.
                     Some(FromRelay::Kicked { .. } | FromRelay::Forgotten { .. }) => {}
                     Some(FromRelay::Stuck(thread)) => return self.end_for(thread),
+                    Some(FromRelay::Renew(thread)) => self.upgrades.due = Some(thread),
                     // The new program has ended; the relay's sessions stayed.
                     Some(FromRelay::NotHandedOver { reason }) => {
                         debug!("the sessions were not handed over: {reason}");
@@ -277,7 +278,8 @@ impl Supervisor {
             self.former.handle(now);
             self.serve_commands();
             self.send_to_relay();
-            self.handle_upgrade(events.trial_ended, now);
+            self.begin_renewal()?;
+            self.handle_upgrade(events.trial_ended, now)?;
         }
     }
 
@@ -294,7 +296,7 @@ impl Supervisor {
     }
 
     /// A thread of the relay is stuck: ends the relay.
-    fn end_for(&mut self, thread: ThreadName) -> Result<(), Error> {
+    pub(super) fn end_for(&mut self, thread: ThreadName) -> Result<(), Error> {
         self.end_relay()?;
         Err(Error::ThreadStuck {
             thread: thread.to_string(),
@@ -464,6 +466,7 @@ impl Supervisor {
                     self.handle_life(gate_moves, late);
                 }
                 Some(FromRelay::LeaveAlone(routes)) => self.leave_alone(&routes, now),
+                Some(FromRelay::Renew(thread)) => self.upgrades.due = Some(thread),
                 Some(
                     FromRelay::Verdicts
                     | FromRelay::Paths
@@ -504,6 +507,7 @@ impl Supervisor {
                     Some(FromRelay::Stuck(thread)) => {
                         return Err(self.end_for(thread).err().unwrap_or(Error::ThreadEnded));
                     }
+                    Some(FromRelay::Renew(thread)) => self.upgrades.due = Some(thread),
                     Some(FromRelay::Verdicts | FromRelay::Paths) => {}
                     Some(FromRelay::Reloaded) => return Ok(true),
                     Some(FromRelay::NotReloaded) => return Ok(false),

@@ -8,6 +8,7 @@ use tracing::error;
 use super::inheritance::Inheritance;
 use super::program_trial::Trial;
 use crate::command::{UpgradeState, UpgradeStatus};
+use crate::late::ThreadName;
 
 /// Upgrades of this process.
 #[derive(Default)]
@@ -16,6 +17,10 @@ pub(super) struct Upgrades {
     pub trial: Option<Trial>,
     /// The last upgrade.
     pub last: Option<UpgradeStatus>,
+    /// A new relay of this program is to take over, because this thread was stuck.
+    pub due: Option<ThreadName>,
+    /// The upgrade is for this thread: if it fails, the relay ends.
+    pub renews: Option<ThreadName>,
 }
 
 impl Upgrades {
@@ -24,6 +29,8 @@ impl Upgrades {
         let error = inheritance.failure.clone();
         Self {
             trial: None,
+            due: None,
+            renews: None,
             last: Some(UpgradeStatus {
                 number: inheritance.upgrade,
                 state: match error {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use midspan_gateway::initial_window::InitialWindows;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::guard::Guard;
 use super::inheritance::{FORMAT, Inheritance};
@@ -21,6 +21,9 @@ use crate::command::{Answer, UpgradeState, UpgradeStatus};
 /// How long the answer to the command may take, before the program is executed.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
 
+/// The file of this program, also if another file has its path meanwhile.
+const PRESENT: &str = "/proc/self/exe";
+
 /// Most relays of former programs at a time.
 const MOST_FORMER: usize = 8;
 
@@ -28,23 +31,61 @@ impl Supervisor {
     /// Begins an upgrade to a program; without one, to the file that this program was started from. The answer comes
     /// before its end: the status has the result.
     pub(super) fn begin_upgrade(&mut self, program: Option<&str>) -> Answer {
+        let program = program.map_or_else(own_program, |program| Ok(PathBuf::from(program)));
+        let program = program.and_then(|path| Ok((open_program(&path)?, path)));
+        match self.begin_upgrade_to(program) {
+            Ok(status) => Answer {
+                ok: true,
+                upgrade: Some(status),
+                ..Answer::default()
+            },
+            Err(reason) => Answer::error(reason),
+        }
+    }
+
+    /// If threads of the relay were stuck several times: begins an upgrade to this program, whose new relay gets the
+    /// sessions.
+    ///
+    /// # Errors
+    /// There can be no upgrade, so the relay was ended.
+    pub(super) fn begin_renewal(&mut self) -> Result<(), Error> {
+        let Some(thread) = self.upgrades.due.take() else {
+            return Ok(());
+        };
+        if self.upgrades.trial.is_some() || self.is_draining() || self.is_lame_duck() {
+            return Ok(());
+        }
+        let present = File::open(PRESENT);
+        let present = present.and_then(|file| Ok((file, own_program()?)));
+        match self.begin_upgrade_to(present) {
+            Ok(_) => {
+                self.upgrades.renews = Some(thread);
+                Ok(())
+            }
+            Err(reason) => {
+                error!("no new process can take over: {reason}");
+                self.end_for(thread)
+            }
+        }
+    }
+
+    /// Begins an upgrade to this program. Or returns the reason why not.
+    fn begin_upgrade_to(
+        &mut self,
+        program: io::Result<(File, PathBuf)>,
+    ) -> Result<UpgradeStatus, String> {
         if self.upgrades.trial.is_some() {
-            return Answer::error("another upgrade is under way");
+            return Err("another upgrade is under way".to_owned());
         }
         if self.former.count() >= MOST_FORMER {
-            return Answer::error(
-                "the sessions of earlier upgrades have not ended yet (relay.drain_timeout): try again later",
+            return Err(
+                "the sessions of earlier upgrades have not ended yet (relay.drain_timeout): try again later"
+                    .to_owned(),
             );
         }
-        let started = program
-            .map_or_else(own_program, |program| Ok(PathBuf::from(program)))
-            .and_then(|path| Ok((open_program(&path)?, path)))
-            .map_err(|error| format!("the program cannot be used: {error}"))
-            .and_then(|(file, path)| self.try_program(file, path));
-        let (trial, path) = match started {
-            Ok(started) => started,
-            Err(error) => return Answer::error(error),
-        };
+        let (file, path) =
+            program.map_err(|error| format!("the program cannot be used: {error}"))?;
+        let (trial, path) = self.try_program(file, path)?;
         // The new relay reads it when it starts.
         if let Err(error) = self.relay.save() {
             warn!("what was learned last may not be kept: {error}");
@@ -59,11 +100,8 @@ impl Supervisor {
         };
         self.upgrades.last = Some(status.clone());
         self.upgrades.trial = Some(trial);
-        Answer {
-            ok: true,
-            upgrade: Some(status),
-            ..Answer::default()
-        }
+        self.upgrades.renews = None;
+        Ok(status)
     }
 
     fn try_program(&mut self, file: File, path: PathBuf) -> Result<(Trial, PathBuf), String> {
@@ -75,31 +113,32 @@ impl Supervisor {
     }
 
     /// If the trial has ended well, executes the program, and does not return.
-    pub(super) fn handle_upgrade(&mut self, has_ended: bool, now: Instant) {
-        let Some(trial) = &self.upgrades.trial else {
-            return;
-        };
-        if !has_ended && now < trial.until() {
-            return;
-        }
-        let Some(trial) = self.upgrades.trial.take() else {
-            return;
+    ///
+    /// # Errors
+    /// A renewal has failed, so the relay was ended.
+    pub(super) fn handle_upgrade(&mut self, has_ended: bool, now: Instant) -> Result<(), Error> {
+        let has_ended = |trial: &mut Trial| has_ended || now >= trial.until();
+        let Some(trial) = self.upgrades.trial.take_if(has_ended) else {
+            return Ok(());
         };
         let begun = trial.begun();
-        let result: Result<(), String> = trial.finish().and_then(|program| {
+        let reason = match trial.finish() {
+            Err(reason) => reason,
             // Draining may have begun meanwhile.
-            match self.is_draining() || self.is_lame_duck() {
-                true => Err("the proxy is about to end".to_owned()),
-                false => {
-                    // A thread of this program sends the answer to the command.
-                    let answered = begun + ANSWER_TIME;
-                    std::thread::sleep(answered.saturating_duration_since(now));
-                    Err(self.execute(&program))
-                }
+            Ok(_) if self.is_draining() || self.is_lame_duck() => {
+                "the proxy is about to end".to_owned()
             }
-        });
-        if let Err(reason) = result {
-            self.upgrades.fail(&reason);
+            Ok(program) => {
+                // A thread of this program sends the answer to the command.
+                let answered = begun + ANSWER_TIME;
+                std::thread::sleep(answered.saturating_duration_since(now));
+                self.execute(&program)
+            }
+        };
+        self.upgrades.fail(&reason);
+        match self.upgrades.renews.take() {
+            Some(thread) if !self.is_draining() && !self.is_lame_duck() => self.end_for(thread),
+            _ => Ok(()),
         }
     }
 
@@ -114,7 +153,7 @@ impl Supervisor {
             Ok(inheritance) => inheritance,
             Err(error) => return error.to_string(),
         };
-        let present = match File::open("/proc/self/exe") {
+        let present = match File::open(PRESENT) {
             Ok(present) => present,
             Err(error) => return format!("the present program cannot be kept open: {error}"),
         };
@@ -171,7 +210,7 @@ impl Supervisor {
 
 /// The file of this program. If a package has replaced it, its path leads to the new program.
 fn own_program() -> io::Result<PathBuf> {
-    let path = fs::read_link("/proc/self/exe")?;
+    let path = fs::read_link(PRESENT)?;
     let text = path
         .to_str()
         .map(|text| text.trim_end_matches(" (deleted)").to_owned());

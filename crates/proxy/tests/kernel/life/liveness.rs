@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Instant;
 
 use midspan_proxy::client;
-use midspan_proxy::command::LateThreadStatus;
+use midspan_proxy::command::{LateThreadStatus, Request, UpgradeState};
 use midspan_testbed::testing::bounded;
 
 use super::support::*;
@@ -102,22 +102,70 @@ fn a_stuck_thread() {
     proxy.stop();
 }
 
-/// After two stuck threads, the third one ends the relay.
-#[kernel_test]
-fn the_third_stuck_thread() {
-    let mut proxy = proxy("1 s");
+/// Two threads that are stuck and replaced, and 20 sessions.
+fn after_two_stuck_threads(proxy: &Midspan) -> (Vec<HeldThread>, Vec<(TcpStream, TcpStream)>) {
     let listener = TcpListener::bind(loopback(9090)).unwrap();
     let relay = proxy.status().relay_pid;
     let mut held = Vec::new();
-    for (number, thread) in ["relay 1", "relay 1"].into_iter().enumerate() {
-        held.push(HeldThread::hold(relay, thread));
-        wait_until("replaced", || replaced(&proxy) == number + 1);
+    for number in 1..=2 {
+        held.push(HeldThread::hold(relay, "relay 1"));
+        wait_until("replaced", || replaced(proxy) == number);
     }
-    let mut clients: Vec<_> = (0..20).map(|_| connect(loopback(8080))).collect();
-    let _servers: Vec<_> = (0..20).map(|_| listener.accept().unwrap()).collect();
+    let sessions = (0..20).map(|_| {
+        let client = connect(loopback(8080));
+        (client, bounded(listener.accept().unwrap().0))
+    });
+    (held, sessions.collect())
+}
+
+/// After two stuck threads, a new process takes over with the third one.
+#[kernel_test]
+fn the_third_stuck_thread() {
+    let proxy = proxy("1 s");
+    let relay = proxy.status().relay_pid;
+    let (mut held, mut sessions) = after_two_stuck_threads(&proxy);
     held.push(HeldThread::hold(relay, "relay 0"));
-    // All sessions are reset, those of the stuck thread too.
-    for client in &mut clients {
+    wait_until("another relay", || {
+        // The connection is lost when the process executes its program again.
+        let answer = midspan_proxy::command::ask(&proxy.socket(), &Request::Status);
+        let status = answer.ok().and_then(|answer| answer.status);
+        status.is_some_and(|status| status.relay_pid != relay)
+    });
+    let upgrade = proxy.status().upgrade.unwrap();
+    assert_eq!(upgrade.state, UpgradeState::Done, "{upgrade:?}");
+    // Only the sessions of the third thread were reset.
+    sessions.retain_mut(|(client, server)| {
+        client.write_all(b"x").is_ok() && server.read(&mut [0]).is_ok_and(|count| count == 1)
+    });
+    let alive = sessions.len();
+    assert!((1..20).contains(&alive), "{alive} of 20");
+    let listener = TcpListener::bind(loopback(9090)).unwrap();
+    let mut client = connect(loopback(8080));
+    client.write_all(b"x").unwrap();
+    let mut server = bounded(listener.accept().unwrap().0);
+    assert_eq!(server.read(&mut [0]).unwrap(), 1);
+    assert_eq!(health(), (200, "ok\n".to_owned()));
+    // The former relay ends although three of its threads never continue.
+    proxy.wait_for_line("relay ends");
+    // The kernel keeps a process whose threads have a tracer.
+    drop(held);
+    wait_until("the former relay has ended", || {
+        proxy.status().former_relay_pids.is_empty()
+    });
+    drop((sessions, client, server));
+    proxy.stop();
+}
+
+/// If no new process can take over, the third stuck thread ends the relay.
+#[kernel_test]
+fn the_third_stuck_thread_without_a_new_process() {
+    let mut proxy = proxy("1 s");
+    let relay = proxy.status().relay_pid;
+    let (mut held, mut sessions) = after_two_stuck_threads(&proxy);
+    proxy.write("[relay]\nthreads = \"many\"\n");
+    held.push(HeldThread::hold(relay, "relay 0"));
+    // All sessions are reset, those of the other thread too.
+    for (client, _) in &mut sessions {
         let error = client.read(&mut [0]).unwrap_err();
         assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
     }
@@ -125,7 +173,7 @@ fn the_third_stuck_thread() {
     assert_eq!(proxy.wait().code(), Some(1));
     let log = proxy.log();
     for text in [
-        "thread relay 0 is stuck, the third one in ten minutes",
+        "no upgrade, the present program continues: the program's trial failed",
         "error: thread relay 0 of the relay process made no turn for 1 s",
     ] {
         assert!(log.contains(text), "{text}: {log}");

@@ -428,10 +428,35 @@ impl Supervisor {
     fn ended(&mut self) -> Result<(), Error> {
         let status = self.relay.finish(END_LIMIT)?;
         if self.is_draining() && status.success() {
+            self.wait_for_former()?;
             info!("all sessions have ended");
             return Ok(());
         }
         Err(Error::RelayEnded(status))
+    }
+
+    /// Relays of former programs drain as well, and their sessions have the same time. A second signal to end ends the
+    /// waiting, and with it their sessions.
+    fn wait_for_former(&mut self) -> Result<(), Error> {
+        while self.former.count() > 0
+            && let Some(until) = self.drain_until
+            && Instant::now() < until
+        {
+            let until = self.former.next().map_or(until, |next| next.min(until));
+            {
+                let end = [self.signals.end()];
+                let mut descriptors: Vec<_> = (end.into_iter().chain(self.former.connections()))
+                    .map(|descriptor| PollFd::from_borrowed_fd(descriptor, PollFlags::IN))
+                    .collect();
+                wait(&mut descriptors, Some(until))?;
+            }
+            if self.signals.take_end() {
+                warn!("a second signal: all sessions were ended");
+                break;
+            }
+            self.former.handle(Instant::now());
+        }
+        Ok(())
     }
 
     /// The relay's answer to a command; `None` if this takes too long. Other messages are handled

@@ -195,6 +195,40 @@ fn drained_listeners_stay_drained() {
     proxy.stop();
 }
 
+/// A client that negotiates stays with the relay of the former program. At the end of Midspan, its session has as much
+/// time as all others.
+#[kernel_test]
+fn sessions_of_a_former_relay_have_their_time_at_the_end() {
+    let (target, web) = (loopback(9090), loopback(8080));
+    let server_socket = std::net::TcpListener::bind(target).unwrap();
+    let mut proxy = Midspan::here(&format!(
+        "{RELAY}[[listener]]\nname = \"web\"\nmode = \"http\"\nlisten = \"{web}\"\n\
+         access = [{{ allow = \"127.0.0.1\" }}]\n"
+    ));
+    let mut client = connect(web);
+    client
+        .write_all(b"CONNECT 127.0.0.1:9090 HTTP/1.1\r\n")
+        .unwrap();
+    assert_upgraded(&proxy.upgrade(None));
+    client.write_all(b"Host: 127.0.0.1:9090\r\n\r\n").unwrap();
+    let mut server_end = server_socket.accept().unwrap().0;
+    let mut head = [0; 12];
+    client.read_exact(&mut head).unwrap();
+    assert_eq!(&head, b"HTTP/1.1 200");
+    assert_eq!(proxy.status().former_relay_pids.len(), 1);
+    proxy.signal(Signal::TERM);
+    wait_until("drains", || is_refused(web));
+    // Longer than the new relay takes to end, which has no session.
+    std::thread::sleep(Duration::from_secs(2));
+    server_end.write_all(b"still here").unwrap();
+    drop(server_end);
+    let mut rest = Vec::new();
+    client.read_to_end(&mut rest).unwrap();
+    assert!(rest.ends_with(b"still here"));
+    drop(client);
+    assert!(proxy.wait().success());
+}
+
 /// A signal ends no program that has not yet a handler for it, and none is lost.
 #[kernel_test]
 fn signals_wait_for_the_next_program() {

@@ -3,6 +3,7 @@
 //! They use a pair of `SOCK_SEQPACKET` sockets: a message arrives completely or not at all, and
 //! when one process ends, the other sees the end of the connection.
 
+use std::cell::RefCell;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -149,11 +150,18 @@ fn send_with(
 /// # Errors
 /// See [`PassingError`]; `WouldBlock` on a non-blocking socket without a message.
 pub fn receive(socket: impl AsFd) -> Result<Option<Message>, PassingError> {
-    let mut bytes = vec![0; MESSAGE_LIMIT];
+    thread_local! {
+        /// To zero room for the largest message each time would cost more than everything else.
+        static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; MESSAGE_LIMIT]);
+    }
+    ROOM.with_borrow_mut(|room| receive_into(room, socket))
+}
+
+fn receive_into(room: &mut [u8], socket: impl AsFd) -> Result<Option<Message>, PassingError> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTOR_LIMIT))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let received = loop {
-        let mut parts = [IoSliceMut::new(&mut bytes)];
+        let mut parts = [IoSliceMut::new(room)];
         let flags = RecvFlags::CMSG_CLOEXEC;
         match rustix::net::recvmsg(&socket, &mut parts, &mut control, flags) {
             Ok(received) => break received,
@@ -181,6 +189,7 @@ pub fn receive(socket: impl AsFd) -> Result<Option<Message>, PassingError> {
     if received.bytes == 0 {
         return Ok(None);
     }
-    bytes.truncate(received.bytes);
+    // A datagram is never longer than the room.
+    let bytes = room.get(..received.bytes).unwrap_or_default().to_vec();
     Ok(Some(Message { bytes, descriptors }))
 }

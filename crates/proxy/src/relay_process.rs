@@ -34,7 +34,7 @@ use crate::learned::{self, ForgottenCounts};
 use crate::overlay;
 use crate::relay_configuration::{learn_machine, receive_configuration, receive_listeners};
 use crate::relay_listeners::{HANDOVER_LIMIT, RunningListeners, log_gate};
-use crate::relay_watch::{LOOK_INTERVAL, ThreadWatch};
+use crate::relay_watch::ThreadWatch;
 use crate::resolver;
 
 /// How often live sessions are read for the metrics, if there is an admin listener.
@@ -145,7 +145,7 @@ fn serve() -> Result<(), Error> {
     loop {
         let interval = match kicks.are_under_way() {
             true => DRAIN_INTERVAL,
-            false => LOOK_INTERVAL,
+            false => watch.interval(),
         };
         let (is_message, is_successor_ready) = wait(
             &helper,
@@ -418,7 +418,7 @@ fn drain(
     let mut last_active = start;
     let mut last_look = start;
     loop {
-        if last_look.elapsed() >= LOOK_INTERVAL {
+        if last_look.elapsed() >= watch.interval() {
             last_look = Instant::now();
             let look = watch.look(&relay, None);
             message::try_send(helper, &look.message)?;

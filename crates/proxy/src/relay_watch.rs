@@ -16,14 +16,17 @@ use crate::late::{LateThread, ThreadName};
 use midspan_service::liveness::{StuckThreads, Treatment, Watch};
 use midspan_service::message;
 
-/// How often the threads are checked.
-pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(150);
-/// How often relay threads are woken, which may have nothing to do.
+/// How often the threads are checked while there is a gate: connections pass untouched soon after it is stuck.
+const INTERVAL_WITH_GATE: Duration = Duration::from_millis(150);
+/// The same without a gate, where only stuck threads matter. Most of the processor time of an idle relay is for this.
+const INTERVAL: Duration = Duration::from_millis(450);
+/// How often relay threads are woken, which may have nothing to do, at most.
 const WAKE_INTERVAL: Duration = Duration::from_millis(300);
 
 /// Watches over the threads of one relay.
 pub(crate) struct ThreadWatch {
     limit: TimeSpan,
+    interval: Duration,
     threads: Vec<Watch>,
     /// The gate's turns at the last message to the helper.
     gate_turns: u64,
@@ -48,9 +51,10 @@ impl ThreadWatch {
     /// A watch over this number of relay threads.
     pub fn new(threads: usize, limit: TimeSpan, health: Health) -> Self {
         let now = Instant::now();
-        let watch = Watch::of_woken(now, LOOK_INTERVAL, limit.into());
+        let watch = Watch::of_woken(now, INTERVAL, limit.into());
         Self {
             limit,
+            interval: INTERVAL,
             threads: vec![watch; threads],
             gate_turns: 0,
             woken_at: None,
@@ -59,6 +63,11 @@ impl ThreadWatch {
             renewal: None,
             health,
         }
+    }
+
+    /// How often to [check](Self::look) the threads.
+    pub const fn interval(&self) -> Duration {
+        self.interval
     }
 
     /// The `watchdog_timeout`.
@@ -105,7 +114,7 @@ impl ThreadWatch {
             }
         }
         if let Some(watch) = self.threads.get_mut(thread.0) {
-            *watch = Watch::of_woken(Instant::now(), LOOK_INTERVAL, self.limit.into());
+            *watch = Watch::of_woken(Instant::now(), self.interval, self.limit.into());
         }
         if treatment == Treatment::Renew {
             self.renewal = Some(thread);
@@ -131,6 +140,13 @@ impl ThreadWatch {
         let now = Instant::now();
         for (watch, turns) in self.threads.iter_mut().zip(relay.turns()) {
             watch.look(now, turns);
+        }
+        self.interval = match gate {
+            Some(_) => INTERVAL_WITH_GATE,
+            None => INTERVAL,
+        };
+        for watch in &mut self.threads {
+            watch.set_pause(self.interval);
         }
         let gate_moves = self.look_at_gate(gate.map(|gate| gate.statistics().turns));
         if self

@@ -116,6 +116,11 @@ impl Watch {
         }
     }
 
+    /// The watcher plans a check at another interval from now on.
+    pub const fn set_pause(&mut self, pause: Duration) {
+        self.pause = pause;
+    }
+
     /// Sets another limit.
     pub const fn set_limit(&mut self, limit: Duration) {
         self.limit = limit;

@@ -39,8 +39,11 @@ use midspan_service::signals::Signals;
 /// How long the relay may take until it accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
-/// The relay is checked at least this often.
+/// The relay is checked at least this often while connections are intercepted.
 pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(200);
+
+/// The same while none are: longer than the time between two signs of life, so that an idle helper wakes for them only.
+const LOOK_PAUSE_WITHOUT_RULES: Duration = Duration::from_millis(600);
 
 /// How long the relay may take to carry out a reload.
 const RELOAD_LIMIT: Duration = Duration::from_secs(5);
@@ -216,6 +219,10 @@ impl Supervisor {
             }
             // The relay's messages so far have been handled.
             self.watch.look(now, self.lives);
+            self.watch.set_pause(match self.guard {
+                Some(_) => LOOK_PAUSE,
+                None => LOOK_PAUSE_WITHOUT_RULES,
+            });
             if let Some(guard) = &mut self.guard {
                 guard.handle_time(now);
             }

@@ -222,11 +222,14 @@ impl Relay {
         self.control.wake();
         if let Err(error) = pass_answers_on(channel, &answers, until) {
             tracing::warn!("not all sessions were handed over: {error}");
+            if matches!(error, HandoverError::Ended) {
+                // Threads that wait for an answer get none.
+                answers.clear();
+            }
         }
-        // Threads that still wait for an answer get none.
-        drop(answers);
         let mut sessions = 0;
-        let until = Instant::now() + ANSWER_LIMIT;
+        // Threads wait for their last answer at most as long.
+        let until = Instant::now() + 2 * ANSWER_LIMIT;
         while let Ok(count) = reports.recv_timeout(until.saturating_duration_since(Instant::now()))
         {
             sessions += count;

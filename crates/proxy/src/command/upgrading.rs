@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use crate::client::ClientError;
+
 use super::{CommandError, Request, Status, UpgradeState, UpgradeStatus, ask};
 
 const PAUSE: Duration = Duration::from_millis(100);
@@ -36,7 +38,14 @@ pub fn upgrade(
     program: Option<String>,
     limit: Duration,
 ) -> Result<(Status, UpgradeStatus), UpgradeError> {
-    let before = ask(socket, &Request::Status)?.status;
+    let before = match ask(socket, &Request::Status) {
+        Ok(answer) => answer.status,
+        // A program of a time when the control socket did not speak HTTP, or had other answers.
+        Err(CommandError::Client(ClientError::Strange { .. }) | CommandError::Format { .. }) => {
+            return Err(UpgradeError::TooOld);
+        }
+        Err(error) => return Err(error.into()),
+    };
     let before = before.and_then(|status| status.upgrade);
     let before = before.map_or(0, |upgrade| upgrade.number);
     match ask(socket, &Request::Upgrade { program }) {
@@ -62,5 +71,44 @@ pub fn upgrade(
             return Err(UpgradeError::Late(limit));
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// The result with a program that answers each request with this text.
+    fn upgrade_of(answer: &'static str) -> UpgradeError {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let _ = stream.read(&mut [0; 1000]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        upgrade(&path, None, Duration::from_secs(20)).unwrap_err()
+    }
+
+    #[test]
+    fn an_old_program_is_to_be_restarted() {
+        let lines = "{\"ok\":false,\"error\":\"not a request\"}\n";
+        let page = "HTTP/1.1 404 Not Found\r\nContent-Length: 13\r\n\r\nno such page\n";
+        for answer in [lines, page] {
+            assert!(matches!(upgrade_of(answer), UpgradeError::TooOld));
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_gone_is_an_error() {
+        let path = Path::new("/no/such/socket");
+        let error = upgrade(path, None, Duration::from_secs(1)).unwrap_err();
+        assert!(matches!(error, UpgradeError::Command(_)), "{error}");
     }
 }

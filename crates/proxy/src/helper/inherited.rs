@@ -10,7 +10,7 @@ use midspan_relay::{HandoverError, handover_pair};
 use midspan_service::message;
 use midspan_units::TimeSpan;
 use rustix::event::{PollFd, PollFlags};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::former_relays::FormerRelays;
 use super::inheritance::Inheritance;
@@ -102,7 +102,7 @@ impl Inherited {
     /// upgrade.
     ///
     /// # Errors
-    /// The former relay has not handed its sessions over.
+    /// There is no such process, or no descriptor is left.
     pub fn settle(&mut self, drain_timeout: TimeSpan) -> Result<(FormerRelays, Upgrades), Error> {
         let connections = std::mem::take(&mut self.former);
         let mut former = FormerRelays::adopt(&self.state.former, connections)?;
@@ -111,11 +111,14 @@ impl Inherited {
             let connection = self.relay.try_clone();
             let connection = connection.map_err(Error::system("duplicate a descriptor"))?;
             let mut relay = RelayProcess::adopt(self.state.relay, connection, None)?;
-            let sessions = wait_until_handed_over(&mut relay)?;
-            info!(
-                sessions,
-                "upgrade: the relay of this program has the sessions"
-            );
+            // The relay of this program has the listeners, so a fault of the former one does not end the upgrade.
+            match wait_until_handed_over(&mut relay) {
+                Ok(sessions) => info!(
+                    sessions,
+                    "upgrade: the relay of this program has the sessions"
+                ),
+                Err(error) => warn!("upgrade: the former relay may still have sessions: {error}"),
+            }
             former.add(relay, Duration::from(drain_timeout) + END_MARGIN);
         }
         Ok((former, Upgrades::of(&self.state)))

@@ -138,6 +138,9 @@ impl RelayThread {
         if keys.is_empty() {
             return Ok(true);
         }
+        if Instant::now() >= order.until {
+            return Err(HandoverError::Late);
+        }
         // After an error, the other relay does not have the message.
         parcel.send(&order.channel, order.until)?;
         match order.answers.recv_timeout(ANSWER_LIMIT) {

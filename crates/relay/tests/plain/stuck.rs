@@ -24,8 +24,9 @@ use crate::support::*;
 
 /// A client for which the policy does not return.
 const ENDLESS: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
-/// A new thread serves within this time.
-const AT_ONCE: Duration = Duration::from_millis(100);
+/// A new thread serves within this time on a machine that is busy with something else. The time is printed; on an idle
+/// machine it is about a millisecond, and has to be less than 100 ms.
+const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// A door that holds threads until it is opened.
 #[derive(Clone, Default)]

@@ -6,27 +6,63 @@ use std::{io, ptr};
 /// The signals that end or reload a service. Their default action ends the process.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
-/// [`SIGNALS`] are blocked in this thread, and in a program that the thread executes: they wait there until the program
-/// [receives](receive) them. Another thread of this process can still receive them.
+/// [`SIGNALS`] wait in the main thread, and in a program that the main thread executes, until the program
+/// [receives](receive) them. If another thread gets one meanwhile, it sends it to the main thread.
 pub(crate) struct Held {
     /// The mask of the thread before.
     before: libc::sigset_t,
+    /// What the process did with each signal before.
+    actions: [Option<libc::sigaction>; SIGNALS.len()],
 }
 
 impl Held {
-    /// Blocks the signals.
+    /// Lets the signals wait. To be called by the main thread.
     ///
     /// # Errors
     /// Those of `pthread_sigmask(3)`.
     pub(crate) fn hold() -> io::Result<Self> {
-        change_mask(libc::SIG_BLOCK, &signals()).map(|before| Self { before })
+        let before = change_mask(libc::SIG_BLOCK, &signals())?;
+        // From here on, the main thread does not run the handler, which would send the signal to it again and again.
+        let actions = SIGNALS.map(send_on);
+        Ok(Self { before, actions })
     }
 }
 
 impl Drop for Held {
-    /// No program was executed: this thread receives what it received before.
+    /// No program was executed: the process receives what it received before.
     fn drop(&mut self) {
+        for (signal, action) in SIGNALS.into_iter().zip(&self.actions) {
+            if let Some(action) = action {
+                // SAFETY: sets the action that the kernel has returned for this signal.
+                unsafe { libc::sigaction(signal, ptr::from_ref(action), ptr::null_mut()) };
+            }
+        }
         let _ = change_mask(libc::SIG_SETMASK, &self.before);
+    }
+}
+
+/// Lets a thread that gets this signal send it to the main thread. The action before.
+fn send_on(signal: libc::c_int) -> Option<libc::sigaction> {
+    let mut before = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: a zeroed action is a valid one, with an empty mask. The handler makes system calls only.
+    let done = unsafe {
+        let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
+        action.sa_sigaction = send_to_main_thread as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(signal, ptr::from_ref(&action), before.as_mut_ptr())
+    };
+    // SAFETY: the function has succeeded, so it has written the action.
+    (done == 0).then(|| unsafe { before.assume_init() })
+}
+
+/// The handler. The main thread has the number of the process.
+extern "C" fn send_to_main_thread(signal: libc::c_int) {
+    // SAFETY: neither call has a requirement, and both may be made in a handler. The error number is left as it was.
+    unsafe {
+        let number = *libc::__errno_location();
+        let process = libc::getpid();
+        libc::syscall(libc::SYS_tgkill, process, process, signal);
+        *libc::__errno_location() = number;
     }
 }
 

@@ -240,7 +240,7 @@ fn signals_wait_for_the_next_program() {
         scope.spawn(|| {
             while !has_ended.load(Ordering::Relaxed) {
                 proxy.signal(Signal::HUP);
-                std::thread::sleep(Duration::from_millis(2));
+                std::thread::sleep(Duration::from_millis(25));
             }
         });
         for _ in 0..3 {

@@ -36,8 +36,8 @@ pub fn json(value: &impl Serialize) -> miette::Result<()> {
     Ok(())
 }
 
-/// Indents JSON without white space, as [`serde_json::to_string_pretty`] does. This function would be compiled for each
-/// type once more, so the program would be larger by 60 kB.
+/// Indents JSON without white space, as [`serde_json::to_string_pretty`] does. The library's function is compiled for
+/// each type once more, which makes the program larger.
 pub fn indented(json: &str) -> String {
     let mut text = String::with_capacity(2 * json.len());
     let (mut depth, mut is_string, mut is_escaped, mut is_begun) = (0, false, false, false);

@@ -13,7 +13,7 @@ use crate::control::FromRelay;
 use crate::gate::Gate;
 use crate::health::Health;
 use crate::late::{LateThread, ThreadName};
-use midspan_service::liveness::{StuckThreads, Treatment, Watch};
+use midspan_service::liveness::{Remedy, StuckThreads, Watch};
 use midspan_service::message;
 
 /// How often the threads are checked while there is a gate: connections pass untouched soon after it is stuck.
@@ -91,8 +91,8 @@ impl ThreadWatch {
         replace: impl FnOnce(usize) -> Result<usize, Error>,
     ) -> bool {
         let now = Instant::now();
-        let treatment = self.stuck.treatment(now);
-        if treatment == Treatment::End {
+        let remedy = self.stuck.remedy(now);
+        if remedy == Remedy::End {
             error!(
                 "thread {thread} is stuck, the sixth one in ten minutes: the relay ends; please \
                  report it (midspan bugreport)"
@@ -116,7 +116,7 @@ impl ThreadWatch {
         if let Some(watch) = self.threads.get_mut(thread.0) {
             *watch = Watch::of_woken(Instant::now(), self.interval, self.limit.into());
         }
-        if treatment == Treatment::Renew {
+        if remedy == Remedy::Renew {
             self.renewal = Some(thread);
         }
         true

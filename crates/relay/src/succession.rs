@@ -121,8 +121,8 @@ impl Relay {
     }
 
     /// Hands listeners and sessions over to a successor that is ready. Returns the number of sessions that the successor
-    /// has. Each session waits only while the successor takes it and those in the same message. From the start on, this
-    /// relay accepts no connections: the successor has duplicates of the listening sockets. What cannot be handed over
+    /// has. Each session waits only while the successor takes it and those in the same message. As soon as the successor has
+    /// the listeners, this relay accepts no connections: the successor has duplicates of the listening sockets. What cannot be handed over
     /// stays: clients that negotiate, HTTP exchanges, and client legs with an access profile. So do sessions that the
     /// successor does not take, or not within the limit; the log has the reason.
     ///
@@ -159,7 +159,7 @@ impl Relay {
             _ => return Err(HandoverError::OutOfTurn),
         }
         let (report, reports) = mpsc::channel();
-        self.order(|_| {
+        self.order(|| {
             Update::SendListeners(SendListeners {
                 channel: Arc::clone(channel),
                 report: report.clone(),
@@ -193,9 +193,9 @@ impl Relay {
     }
 
     /// Sends each thread an update.
-    fn order(&self, update: impl Fn(usize) -> Update) -> Result<(), HandoverError> {
-        for (number, thread) in self.threads.iter().enumerate() {
-            let sent = thread.updates.send(update(number));
+    fn order(&self, update: impl Fn() -> Update) -> Result<(), HandoverError> {
+        for thread in &self.threads {
+            let sent = thread.updates.send(update());
             sent.map_err(|_| HandoverError::Thread)?;
         }
         self.control.wake();

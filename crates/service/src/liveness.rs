@@ -42,7 +42,7 @@ const MOST_REPLACEMENTS: usize = 5;
 
 /// What happens to a stuck thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Treatment {
+pub enum Remedy {
     /// Another thread replaces it.
     Replace,
     /// The same, and a new process takes over.
@@ -58,19 +58,19 @@ pub struct StuckThreads(VecDeque<Instant>);
 impl StuckThreads {
     /// A thread is stuck. From the third one in ten minutes on, a new process takes over; with the sixth one, the
     /// process ends.
-    pub fn treatment(&mut self, now: Instant) -> Treatment {
+    pub fn remedy(&mut self, now: Instant) -> Remedy {
         let is_old = |then: &Instant| now.saturating_duration_since(*then) >= REPLACEMENT_TIME;
         while self.0.front().is_some_and(is_old) {
             self.0.pop_front();
         }
         let before = self.0.len();
         if before >= MOST_REPLACEMENTS {
-            return Treatment::End;
+            return Remedy::End;
         }
         self.0.push_back(now);
         match before < MOST_OF_A_PROCESS {
-            true => Treatment::Replace,
-            false => Treatment::Renew,
+            true => Remedy::Replace,
+            false => Remedy::Renew,
         }
     }
 }
@@ -235,27 +235,24 @@ mod tests {
     }
 
     #[test]
-    fn the_third_stuck_thread_in_ten_minutes_is_not_replaced() {
+    fn a_new_process_takes_over_with_the_third_stuck_thread_in_ten_minutes() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut stuck = StuckThreads::default();
-        let treatments = |stuck: &mut StuckThreads, times: &[u64]| -> Vec<Treatment> {
-            times
-                .iter()
-                .map(|time| stuck.treatment(at(*time)))
-                .collect()
+        let remedies = |stuck: &mut StuckThreads, times: &[u64]| -> Vec<Remedy> {
+            times.iter().map(|time| stuck.remedy(at(*time))).collect()
         };
-        use Treatment::{End, Renew, Replace};
+        use Remedy::{End, Renew, Replace};
         assert_eq!(
-            treatments(&mut stuck, &[0, 300, 599, 600, 899, 1100]),
+            remedies(&mut stuck, &[0, 300, 599, 600, 899, 1100]),
             [Replace, Replace, Renew, Renew, Renew, Renew]
         );
         // The fifth and the sixth in ten minutes.
-        assert_eq!(treatments(&mut stuck, &[1190, 1195]), [Renew, End]);
-        assert_eq!(treatments(&mut stuck, &[1900]), [Replace]);
+        assert_eq!(remedies(&mut stuck, &[1190, 1195]), [Renew, End]);
+        assert_eq!(remedies(&mut stuck, &[1900]), [Replace]);
         // One each five minutes has no end.
         let mut stuck = StuckThreads::default();
-        assert!((0..1000).all(|number| stuck.treatment(at(300 * number)) == Replace));
+        assert!((0..1000).all(|number| stuck.remedy(at(300 * number)) == Replace));
         assert!(stuck.0.len() <= MOST_REPLACEMENTS);
     }
 

@@ -1,6 +1,6 @@
 //! The properties of the machine on which the ruleset depends.
 
-use std::fs;
+use std::{fs, io};
 
 use super::port_reuse::ReusePorts;
 
@@ -30,8 +30,11 @@ pub struct Machine {
 /// Whether the kernel finds Midspan's sockets for packets that arrive in a VRF. By default
 /// (`net.ipv4.tcp_l3mdev_accept` is 0, which also applies to IPv6), it finds only sockets that are
 /// bound to the VRF's device. Without a client leg that gets its packets, clients would not reach
-/// their servers, so they pass untouched. A kernel without VRFs lacks the parameter.
+/// their servers, so they pass untouched. A kernel without VRFs lacks the parameter, and needs
+/// no rule for them.
 pub fn takes_vrfs() -> bool {
-    let value = fs::read_to_string("/proc/sys/net/ipv4/tcp_l3mdev_accept");
-    value.is_ok_and(|value| value.trim() != "0")
+    match fs::read_to_string("/proc/sys/net/ipv4/tcp_l3mdev_accept") {
+        Ok(value) => value.trim() != "0",
+        Err(error) => error.kind() == io::ErrorKind::NotFound,
+    }
 }

@@ -1,14 +1,23 @@
 //! Signals that a process must not lose, and must not end by, while it [executes](crate::execution) another program.
 
 use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{io, ptr};
 
 /// The signals that end or reload a service. Their default action ends the process.
 const SIGNALS: [libc::c_int; 3] = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM];
 
-/// [`SIGNALS`] wait in the main thread, and in a program that the main thread executes, until the program
-/// [receives](receive) them. If another thread gets one meanwhile, it sends it to the main thread.
+/// The thread that [holds](Held) the signals, by the kernel's number.
+static HOLDER: AtomicI32 = AtomicI32::new(0);
+
+/// Only one thread may hold the signals.
+static ONE_HOLDER: Mutex<()> = Mutex::new(());
+
+/// [`SIGNALS`] wait in one thread, and in a program that this thread executes, until the program
+/// [receives](receive) them. If another thread gets one meanwhile, it sends it to the thread that holds them.
 pub(crate) struct Held {
+    _one_holder: MutexGuard<'static, ()>,
     /// The mask of the thread before.
     before: libc::sigset_t,
     /// What the process did with each signal before.
@@ -16,15 +25,21 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Lets the signals wait. To be called by the main thread.
+    /// Lets the signals wait in this thread. Waits while another thread holds them.
     ///
     /// # Errors
     /// Those of `pthread_sigmask(3)`.
     pub(crate) fn hold() -> io::Result<Self> {
+        let one_holder = ONE_HOLDER.lock().unwrap_or_else(PoisonError::into_inner);
         let before = change_mask(libc::SIG_BLOCK, &signals())?;
-        // From here on, the main thread does not run the handler, which would send the signal to it again and again.
+        HOLDER.store(rustix::thread::gettid().as_raw_pid(), Ordering::SeqCst);
+        // From here on, this thread does not run the handler, which would send the signal to it again and again.
         let actions = SIGNALS.map(send_on);
-        Ok(Self { before, actions })
+        Ok(Self {
+            _one_holder: one_holder,
+            before,
+            actions,
+        })
     }
 }
 
@@ -41,13 +56,13 @@ impl Drop for Held {
     }
 }
 
-/// Lets a thread that gets this signal send it to the main thread. The action before.
+/// Lets a thread that gets this signal send it to [`HOLDER`]. The action before.
 fn send_on(signal: libc::c_int) -> Option<libc::sigaction> {
     let mut before = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: a zeroed action is a valid one, with an empty mask. The handler makes system calls only.
     let done = unsafe {
         let mut action: libc::sigaction = MaybeUninit::zeroed().assume_init();
-        action.sa_sigaction = send_to_main_thread as extern "C" fn(libc::c_int) as usize;
+        action.sa_sigaction = send_to_holder as extern "C" fn(libc::c_int) as usize;
         action.sa_flags = libc::SA_RESTART;
         libc::sigaction(signal, ptr::from_ref(&action), before.as_mut_ptr())
     };
@@ -55,13 +70,18 @@ fn send_on(signal: libc::c_int) -> Option<libc::sigaction> {
     (done == 0).then(|| unsafe { before.assume_init() })
 }
 
-/// The handler. The main thread has the number of the process.
-extern "C" fn send_to_main_thread(signal: libc::c_int) {
+/// The handler. After an end of the holder's thread, the signal has no effect.
+extern "C" fn send_to_holder(signal: libc::c_int) {
     // SAFETY: neither call has a requirement, and both may be made in a handler. The error number is left as it was.
     unsafe {
         let number = *libc::__errno_location();
         let process = libc::getpid();
-        libc::syscall(libc::SYS_tgkill, process, process, signal);
+        libc::syscall(
+            libc::SYS_tgkill,
+            process,
+            HOLDER.load(Ordering::SeqCst),
+            signal,
+        );
         *libc::__errno_location() = number;
     }
 }
@@ -151,5 +171,32 @@ pub(crate) mod tests {
         let _held = Held::hold().unwrap();
         receive().unwrap();
         assert!(!are_held());
+    }
+
+    /// The number of a signal that waits in this thread, which does not wait any longer.
+    fn take_waiting() -> libc::c_int {
+        let no_time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: both pointers lead to values that live during the call; no information is written.
+        unsafe { libc::sigtimedwait(&signals(), ptr::null_mut(), &no_time) }
+    }
+
+    /// The thread that holds the signals is not the main thread, as in any test.
+    #[test]
+    fn a_signal_that_another_thread_gets_waits_too() {
+        let held = Held::hold().unwrap();
+        for signal in SIGNALS {
+            let other = std::thread::spawn(move || {
+                receive().unwrap();
+                // SAFETY: has no requirement. The signal exists.
+                unsafe { libc::raise(signal) }
+            });
+            assert_eq!(other.join().unwrap(), 0);
+            assert_eq!(take_waiting(), signal);
+        }
+        assert_eq!(take_waiting(), -1);
+        drop(held);
     }
 }

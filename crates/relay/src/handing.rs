@@ -44,6 +44,9 @@ pub enum HandoverError {
     /// The other relay does not take the sessions.
     #[error("the other relay refuses: {0}")]
     Refused(String),
+    /// The thread that the sessions came to has had a fault, or all sessions have come.
+    #[error("this thread expects no sessions")]
+    NotExpected,
     /// The other relay keeps its listeners and sessions.
     #[error("the other relay keeps its sessions")]
     Stays,
@@ -223,8 +226,6 @@ pub enum Answer {
 
 /// A command to a thread: gets ready for the sessions of another relay.
 pub struct TakeOver {
-    /// The connection to the other relay.
-    pub channel: Arc<Channel>,
     /// The places of the listeners of these sessions by their names.
     pub places: BTreeMap<ListenerName, usize>,
     /// The acceptor at each place, without a socket.

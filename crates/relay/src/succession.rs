@@ -220,7 +220,8 @@ impl Relay {
         }
         drop(report);
         self.control.wake();
-        if let Err(error) = pass_answers_on(channel, &answers, until) {
+        // Threads wait so long for the answer to what they have sent at the last moment.
+        if let Err(error) = pass_answers_on(channel, &answers, until + ANSWER_LIMIT) {
             tracing::warn!("not all sessions were handed over: {error}");
             if matches!(error, HandoverError::Ended) {
                 // Threads that wait for an answer get none.
@@ -282,7 +283,7 @@ impl Relay {
             _ => return Err(HandoverError::OutOfTurn),
         };
         self.shared.registry.note_session(largest_id);
-        self.expect_sessions(channel, taken);
+        self.expect_sessions(taken);
         // The sockets have been checked, and the predecessor has set them up.
         let listeners = listeners.into_iter().map(|open| self.add_listener(open));
         Ok(TakenOver {
@@ -295,7 +296,7 @@ impl Relay {
     }
 
     /// Each thread gets an acceptor for the sessions of each listener of the predecessor. The acceptors accept nothing.
-    fn expect_sessions(&mut self, channel: &Arc<Channel>, taken: TakenListeners) {
+    fn expect_sessions(&mut self, taken: TakenListeners) {
         let mut listeners = Vec::new();
         for mut listener in taken.listeners {
             // The limits of sessions belong to all sessions of a listener's name; the present ones apply.
@@ -311,7 +312,6 @@ impl Relay {
             let acceptors = acceptors
                 .map(|(place, (id, listener))| (place, self.acceptor(number, *id, None, listener)));
             let order = TakeOver {
-                channel: Arc::clone(channel),
                 places: taken.places.clone(),
                 acceptors: acceptors.collect(),
             };
@@ -346,7 +346,8 @@ impl Relay {
             let message = coming.channel.receive(until)?;
             if FromPredecessor::has_sessions(&message.bytes) {
                 let thread = threads.next().ok_or(HandoverError::Thread)?;
-                let sent = thread.updates.send(Update::Sessions(message));
+                let channel = Arc::clone(&coming.channel);
+                let sent = thread.updates.send(Update::Sessions(message, channel));
                 sent.map_err(|_| HandoverError::Thread)?;
                 self.control.wake();
                 continue;

@@ -116,6 +116,8 @@ impl RelayThread {
         self.eviction = Eviction::new(self.limits.clone(), self.control.clone());
         self.lose_sessions();
         self.acceptors.forget_sessions();
+        // Sessions of another relay that are still to come stay there.
+        self.taking = None;
         let lost = self.sessions.abandon();
         self.negotiations.abandon();
         // Events that had been read are lost. Listening sockets report theirs again, sources do not.

@@ -1,7 +1,6 @@
 //! Sessions that move to another relay, or come from one: in parts, between which this thread serves all others.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Instant;
 
@@ -27,7 +26,6 @@ pub struct Handing {
 
 /// Sessions that this thread gets.
 pub struct Taking {
-    channel: Arc<Channel>,
     places: BTreeMap<ListenerName, usize>,
     acceptors: BTreeMap<usize, NewAcceptor>,
 }
@@ -181,7 +179,6 @@ impl RelayThread {
         let acceptors =
             acceptors.map(|(place, acceptor)| (place, NewAcceptor::Unused(Box::new(acceptor))));
         self.taking = Some(Taking {
-            channel: order.channel,
             places: order.places,
             acceptors: acceptors.collect(),
         });
@@ -198,13 +195,10 @@ impl RelayThread {
     }
 
     /// Takes the sessions of a message in, handles them from now on, and answers. Or takes none of them.
-    pub(super) fn take_part(&mut self, message: Message) {
-        let Some(mut taking) = self.taking.take() else {
-            return;
-        };
+    pub(super) fn take_part(&mut self, message: Message, channel: &Channel) {
         let sender = Batch::thread_in(&message.bytes);
         let mut keys = Vec::new();
-        let taken = self.take_all(message, &mut taking, &mut keys);
+        let taken = self.take_all(message, &mut keys);
         if let Some(thread) = sender {
             let answer = match &taken {
                 Ok(()) => FromSuccessor::Taken { thread },
@@ -213,7 +207,7 @@ impl RelayThread {
             let sent = answer.encode().map_err(HandoverError::from);
             let sent = sent.and_then(|answer| {
                 let until = Instant::now() + ANSWER_LIMIT;
-                taking.channel.send(&answer, &[], until)
+                channel.send(&answer, &[], until)
             });
             if let Err(error) = sent {
                 tracing::warn!("the former relay gets no answer for some sessions: {error}");
@@ -231,19 +225,19 @@ impl RelayThread {
                 self.let_go(&keys);
             }
         }
-        self.taking = Some(taking);
     }
 
-    fn take_all(
-        &mut self,
-        message: Message,
-        taking: &mut Taking,
-        keys: &mut Vec<Key>,
-    ) -> Result<(), HandoverError> {
-        for taken in unpack(message, |name| taking.places.get(&name).copied())? {
-            keys.push(self.take_one(taken, &mut taking.acceptors)?);
-        }
-        Ok(())
+    fn take_all(&mut self, message: Message, keys: &mut Vec<Key>) -> Result<(), HandoverError> {
+        let mut taking = self.taking.take().ok_or(HandoverError::NotExpected)?;
+        let taken = unpack(message, |name| taking.places.get(&name).copied());
+        let result = taken.and_then(|taken| {
+            for taken in taken {
+                keys.push(self.take_one(taken, &mut taking.acceptors)?);
+            }
+            Ok(())
+        });
+        self.taking = Some(taking);
+        result
     }
 
     fn take_one(

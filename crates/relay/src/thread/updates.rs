@@ -6,6 +6,7 @@
 //! old acceptor stays, without a socket, until the last session that it accepted ends, because this
 //! session has the old acceptor's policy.
 
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use midspan_linux::descriptor_passing::Message;
@@ -13,7 +14,7 @@ use midspan_units::Time;
 
 use super::RelayThread;
 use crate::crowd::ACCEPTS_PER_TURN;
-use crate::handing::{HandOver, SendListeners, TakeOver};
+use crate::handing::{Channel, HandOver, SendListeners, TakeOver};
 use crate::kick::{Kicked, Target};
 use crate::opening::{Acceptor, ListenerId};
 use crate::source::EventSource;
@@ -41,8 +42,8 @@ pub enum Update {
     HandOver(HandOver),
     /// Gets ready for sessions of another relay.
     TakeOver(Box<TakeOver>),
-    /// Takes over the sessions in this message.
-    Sessions(Message),
+    /// Takes over the sessions in this message, and answers over the connection that it came from.
+    Sessions(Message, Arc<Channel>),
     /// The other relay has no more sessions for this one.
     EndTaking,
 }
@@ -92,7 +93,7 @@ impl RelayThread {
                 Update::SendListeners(order) => self.send_listeners(&order),
                 Update::HandOver(order) => self.begin_handing(order),
                 Update::TakeOver(order) => self.begin_taking(*order),
-                Update::Sessions(message) => self.take_part(message),
+                Update::Sessions(message, channel) => self.take_part(message, &channel),
                 Update::EndTaking => self.end_taking(),
             }
         }

@@ -192,16 +192,15 @@ fn sessions_of_other_threads_go_on() {
         let _ = carries(client, server);
     }
     bench.wait_for("a panic", |now| now.panics == 1);
-    let reset = bench.statistics().sessions_reset;
+    // The panic is counted before its sessions are reset. A thread that recovers carries nothing.
     let alive = pairs
         .iter_mut()
         .filter_map(|(client, server)| carries(client, server).then_some(()))
         .count();
-    assert!(
-        (1..32).contains(&reset),
-        "{reset} of 32 sessions were reset"
-    );
-    assert_eq!(alive as u64, 32 - reset);
+    assert!((1..32).contains(&alive), "{alive} of 32 sessions go on");
+    bench.wait_for("the others are reset", |now| {
+        now.sessions_reset == 32 - alive as u64
+    });
     assert_eq!(bench.statistics().threads_running, 2);
 }
 

@@ -211,7 +211,7 @@ MINUTES ?= 40
 test-vm: deb
 	@scripts/install-dependencies machines
 	packaging/build-old
-	cargo run --quiet --package midspan-machines -- --minutes $(MINUTES)
+	cargo run --quiet --package midspan-machines -- --minutes $(MINUTES) $(if $(RECORD),--record $(RECORD))
 
 # For example: make fuzz TARGETS="pcap ss" RUNS=1000000 SECONDS=60
 TARGETS ?=

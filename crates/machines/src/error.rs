@@ -47,12 +47,28 @@ pub enum Error {
         /// The file with all that the kernel and systemd have printed.
         console: PathBuf,
     },
+    /// A record of results cannot be read or written.
+    #[error("{}: {source}", file.display())]
+    Record {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong, and in which line.
+        source: csv::Error,
+    },
     /// The stored results cannot be used.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Error {
+    /// For `map_err`: a record of results, and what is wrong with it.
+    pub fn record(file: &Path) -> impl FnOnce(csv::Error) -> Self + '_ {
+        move |source| Self::Record {
+            file: file.to_owned(),
+            source,
+        }
+    }
+
     /// For `map_err`: a file, and what the system answered.
     pub fn file(file: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::File {

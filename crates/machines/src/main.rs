@@ -7,6 +7,7 @@ mod image;
 mod job;
 mod machine;
 mod programs;
+mod record;
 mod release;
 mod report;
 mod scenario;
@@ -27,6 +28,7 @@ use image::Image;
 use job::{Job, SCENARIO};
 use machine::{LIMIT_OF_START, Machine, Parts};
 use programs::Programs;
+use record::Record;
 use release::Release;
 use work::{Limits, Work};
 
@@ -53,6 +55,7 @@ const RUNS: RunKind = RunKind {
     max_term_width = 100,
     after_help = "Examples:\n  machines --list\n  machines --releases bookworm --only '*passing*'\n  \
                   machines --again --only 'scenario power-cut*'\n  \
+                  machines --record docs/measurements/machines.csv\n  \
                   machines --releases trixie --command 'nft --version; uname -a'"
 )]
 struct Arguments {
@@ -78,6 +81,10 @@ struct Arguments {
     /// Run this command in each release instead, and print its output
     #[arg(long)]
     command: Option<String>,
+    /// Also write the results, with the commit that they belong to, into this file; jobs that have not failed in it
+    /// are not done again, whatever has changed since
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
     /// Folder for images and results
     #[arg(long, value_name = "FOLDER", default_value = "target/machines")]
     folder: PathBuf,
@@ -125,7 +132,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
         until: start + Duration::from_secs(arguments.minutes.saturating_mul(60)),
     };
     let store = Store::open(&folder.join("results"), RUNS)?;
-    let results = Work::new(&programs, &jobs, store, limits).all(&images)?;
+    let record = arguments.record.as_deref().map(Record::open).transpose()?;
+    let results = Work::new(&programs, &jobs, store, record, limits).all(&images)?;
     let mut standard_output = std::io::stdout();
     let text = results.text(arguments.list);
     let _ = standard_output.write_all(text.as_bytes());

@@ -13,6 +13,7 @@ use crate::image::Image;
 use crate::job::{Job, LIMIT, Outcome, Row};
 use crate::machine::{Broken, Machine, Parts};
 use crate::programs::{Part, Programs, TestProgram};
+use crate::record::Record;
 use crate::report::{self, Results};
 use crate::say;
 
@@ -33,6 +34,7 @@ pub struct Work<'a> {
     programs: &'a Programs,
     jobs: &'a [Job<'a>],
     store: Mutex<Store<Row>>,
+    record: Option<Mutex<Record>>,
     limits: Limits,
 }
 
@@ -47,17 +49,19 @@ enum Batch {
 }
 
 impl<'a> Work<'a> {
-    /// The jobs, and the store of their results.
-    pub const fn new(
+    /// The jobs, the store of their results on this machine, and the record of those on all machines.
+    pub fn new(
         programs: &'a Programs,
         jobs: &'a [Job<'a>],
         store: Store<Row>,
+        record: Option<Record>,
         limits: Limits,
     ) -> Self {
         Self {
             programs,
             jobs,
             store: Mutex::new(store),
+            record: record.map(Mutex::new),
             limits,
         }
     }
@@ -84,8 +88,15 @@ impl<'a> Work<'a> {
 
     /// Does the jobs of one release that have no valid result. A job has no row if the time was over before.
     fn one(&self, image: &Image) -> Result<Vec<Option<Row>>, Error> {
-        let stored = |job| self.store().get(&self.key(image, job)).cloned();
-        let mut rows: Vec<Option<Row>> = self.jobs.iter().map(stored).collect();
+        let recorded = |job: &Job<'_>| self.record()?.get(image.release, &job.name());
+        let mut rows = Vec::new();
+        for job in self.jobs {
+            let stored = self.store().get(&self.key(image, job)).cloned();
+            if let Some(row) = &stored {
+                self.note(image, job, row)?;
+            }
+            rows.push(stored.or_else(|| recorded(job)));
+        }
         let is_wanted = |row: &Option<Row>| {
             row.as_ref()
                 .is_none_or(|row| self.limits.repeats_failed && row.outcome == Outcome::Failed)
@@ -167,8 +178,17 @@ impl<'a> Work<'a> {
     fn keep(&self, image: &Image, place: usize, row: &Row) -> Result<(), Error> {
         let job = &self.jobs[place];
         self.store().put(&self.key(image, job), row.clone())?;
+        self.note(image, job, row)?;
         say(&report::line(image.release, &job.name(), row));
         Ok(())
+    }
+
+    /// Adds a row to the record, if there is one.
+    fn note(&self, image: &Image, job: &Job<'_>, row: &Row) -> Result<(), Error> {
+        match self.record() {
+            Some(mut record) => record.note(image.release, &job.name(), row),
+            None => Ok(()),
+        }
     }
 
     fn left(&self) -> Duration {
@@ -182,6 +202,11 @@ impl<'a> Work<'a> {
             .with("image", &image.recipe)
             .with("state", job.state(self.programs))
             .with("job", job.name())
+    }
+
+    fn record(&self) -> Option<MutexGuard<'_, Record>> {
+        let record = self.record.as_ref()?.lock();
+        Some(record.unwrap_or_else(PoisonError::into_inner))
     }
 
     fn store(&self) -> MutexGuard<'_, Store<Row>> {

@@ -248,24 +248,27 @@ fn a_session_whose_server_has_failed_still_delivers() {
     let bench = bench();
     let (mut client, mut server) = bench.pair();
     let data = Pattern::new(11).bytes(40_000_000);
-    // As much as there is room for, and a reset.
+    // As much as there is room for, or more than the client has room for, and a reset.
     server.set_nonblocking(true).unwrap();
     let mut sent = 0;
-    let is_full = eventually(|| {
-        match server.write(&data[sent..]) {
-            Ok(count) => sent += count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                thread::sleep(Duration::from_millis(100));
-                return server
-                    .write(&data[sent..sent + 1])
-                    .map(|count| sent += count)
-                    .is_err();
-            }
-            Err(error) => panic!("{error}"),
+    let mut is_blocked = false;
+    let is_full = eventually(|| match server.write(&data[sent..]) {
+        Ok(0) => true,
+        Ok(count) => {
+            sent += count;
+            is_blocked = false;
+            false
         }
-        false
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            thread::sleep(Duration::from_millis(100));
+            std::mem::replace(&mut is_blocked, true)
+        }
+        Err(error) => panic!("{error}"),
     });
-    assert!(is_full);
+    assert!(
+        is_full,
+        "{sent} bytes have been sent, and there is still room"
+    );
     reset(server);
     // The client gets a reset only after the data.
     let is_settling = eventually(|| {

@@ -68,6 +68,7 @@ pub const ALL: &[Scenario] = &[
         ..script("without-ipv6", include_str!("without_ipv6.sh"))
     },
     script("vrf", include_str!("vrf.sh")),
+    script("clock", include_str!("clock.sh")),
     script("memory", include_str!("memory.sh")),
     script("disciplines", include_str!("disciplines.sh")),
     script("wireguard", include_str!("wireguard.sh")),

@@ -1,53 +1,35 @@
-//! Many sessions over a lossy path, while clients and servers reset, the configuration is reloaded
-//! and the relay is killed. All data is correct or ends with an error, and nothing is left.
-//!
-//! `MIDSPAN_SOAK=full` runs the test at its full length.
+//! The sessions of a soak: short ones with an answer that is compared, long ones with round trips, and their server.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use midspan_linux::namespace::NetworkNamespace;
-use rustix::process::{Signal, kill_process};
+use crate::transparent::support::*;
 
-use super::support::*;
-
+/// Threads that open short sessions.
 const THREADS: usize = 48;
-/// Short sessions of each phase, and long sessions during all phases, in the quick run.
-const QUICK: (usize, usize) = (2500, 50);
-const FULL: (usize, usize) = (50_000, 500);
-/// A time limit far above the time that any machine needs.
-const TIME: Duration = Duration::from_secs(600);
-/// Permitted growth of the relay's own memory between two equal phases.
-const GROWTH_KB: usize = 2048;
-const FORWARD: &str = "10.1.0.1:8080";
 /// Of this many short sessions, one is reset by its client halfway, and one by its server.
 const CLIENT_RESETS: usize = 16;
 const SERVER_RESETS: usize = 23;
 const LONGEST: usize = 40_000;
-/// A loss of 0.5 % of the packets in each direction, except packets that a TCP does not send again
-/// and whose loss can let a client wait without limit, with and without Midspan: a reset, and the ACK
-/// to which the other end answers by a reset (RFC 5961).
-const LOSS: &str = "table inet loss {\n chain forwarded {\n type filter hook forward priority 0;\n \
-    tcp flags rst accept\n \
-    tcp flags & (fin|syn|psh|ack) == ack meta length < 100 accept\n \
-    numgen random mod 1000 < 5 drop\n }\n}\n";
+/// The address of the forward listener.
+pub const FORWARD: &str = "10.1.0.1:8080";
 
+/// How sessions ended.
 #[derive(Default)]
-struct Outcomes {
-    complete: AtomicUsize,
-    failed: AtomicUsize,
+pub struct Outcomes {
+    pub complete: AtomicUsize,
+    pub failed: AtomicUsize,
     /// Sessions that ended with a FIN before the last byte.
-    short: AtomicUsize,
+    pub short: AtomicUsize,
     /// Sessions with wrong bytes.
-    wrong: AtomicUsize,
+    pub wrong: AtomicUsize,
     /// Sessions in which a client waited in vain for [`LIMIT`].
-    silent: AtomicUsize,
-    long_rounds: AtomicUsize,
-    long_failed: AtomicUsize,
+    pub silent: AtomicUsize,
+    pub long_rounds: AtomicUsize,
+    pub long_failed: AtomicUsize,
 }
 
 impl Outcomes {
@@ -59,7 +41,8 @@ impl Outcomes {
         }
     }
 
-    fn shown(&self) -> String {
+    /// All of it in a line.
+    pub fn shown(&self) -> String {
         let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
         format!(
             "{} complete, {} ended by an error, {} cut short, {} wrong, {} silent; long sessions: \
@@ -81,107 +64,6 @@ fn is_silence(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// Whether the tests run at their full length.
-pub fn is_full() -> bool {
-    std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full")
-}
-
-#[kernel_test]
-fn nothing_is_lost_or_left() {
-    let (short, long) = if is_full() { FULL } else { QUICK };
-    let network = Network::new();
-    network
-        .client
-        .set_parameter("net/ipv4/tcp_tw_reuse", "1")
-        .unwrap();
-    // A reset behind lost data is answered by an ACK, and only the answer to this ACK ends the connection (RFC 5961). The
-    // kernel sends no such ACK within half a second after another one, and then the connection stays silent.
-    network
-        .gateway
-        .set_parameter("net/ipv4/tcp_invalid_ratelimit", "0")
-        .unwrap();
-    rules(&network.router, LOSS);
-    let before = Installed::of(&network.gateway);
-    let stop = Arc::new(AtomicBool::new(false));
-    let server = serve(&network, &stop);
-    let mut midspan = Midspan::ready(&network.gateway, &configuration(20));
-    let outcomes = Arc::new(Outcomes::default());
-    let long = hold(&network, long, &outcomes, &stop);
-    let start = Instant::now();
-
-    let (mut seen, mut restarts, mut reloads) = (Vec::new(), 0, 0);
-    let mut silent_before = 0;
-    let installed = Installed::of(&network.gateway);
-    println!("  {} short sessions", 4 * short);
-    // In the first two phases the relay is killed, which ends Midspan; the last two phases are
-    // equal.
-    for phase in 0..4 {
-        let callers = call(&network, phase, short, &outcomes);
-        let mut turn = 0;
-        while !callers.is_finished() {
-            assert!(start.elapsed() < TIME, "{}", outcomes.shown());
-            turn += 1;
-            std::thread::sleep(Duration::from_millis(700));
-            let answer = midspan.reload(&configuration(20 + turn % 2));
-            assert!(answer.ok, "{answer:?}");
-            reloads += 1;
-            if phase < 2 && turn % 20 == 1 {
-                kill_process(midspan.relay(), Signal::KILL).unwrap();
-                assert!(!midspan.wait().success());
-                midspan = Midspan::ready(&network.gateway, &configuration(20));
-                restarts += 1;
-                println!("  restarted after {:.1?}", start.elapsed());
-            }
-        }
-        callers.join().unwrap();
-        // Sessions that are being reset have their `reset_timeout` left.
-        std::thread::sleep(Duration::from_secs(3));
-        let relay = midspan.relay();
-        let now = Use::of(relay.as_raw_nonzero().get(), &network.gateway);
-        println!("  phase {phase}, {:.0?}: {now:?}", start.elapsed());
-        seen.push(now);
-        if phase == 1 {
-            silent_before = outcomes.silent.load(Ordering::Relaxed);
-        }
-    }
-    stop.store(true, Ordering::Relaxed);
-    long.join().unwrap();
-    println!(
-        "  {}; {reloads} reloads, {restarts} restarts",
-        outcomes.shown()
-    );
-    assert_eq!(outcomes.short.load(Ordering::Relaxed), 0);
-    assert_eq!(outcomes.wrong.load(Ordering::Relaxed), 0);
-    // Without a relay that is killed, no client waits in vain.
-    assert_eq!(outcomes.silent.load(Ordering::Relaxed), silent_before);
-    let complete = outcomes.complete.load(Ordering::Relaxed);
-    assert!(complete > 4 * short * 3 / 4, "too few complete: {complete}");
-    let [.., third, fourth] = &seen[..] else {
-        unreachable!("four phases");
-    };
-    assert!(fourth.memory_kb < third.memory_kb + GROWTH_KB);
-    // Long sessions reconnect by themselves, and their number varies a little.
-    assert!(fourth.descriptors < third.descriptors + 32);
-    assert!(fourth.pipes < third.pipes + 32);
-    assert!(fourth.sockets < third.sockets + 32);
-    let relay = midspan.relay().as_raw_nonzero().get();
-    wait_until("without sessions", || network.taken(PORT) == 0);
-    println!("  at rest: {:?}", Use::of(relay, &network.gateway));
-    // Ports differ from one start to the next.
-    assert_eq!(Installed::of(&network.gateway).lines(), installed.lines());
-    server.join().unwrap();
-    midspan.stop();
-    assert_eq!(Installed::of(&network.gateway), before);
-}
-
-/// A configuration with both handshakes, and a limit that a reload changes.
-fn configuration(seconds: usize) -> String {
-    format!(
-        "[log]\nlevel = \"warn\"\n{TRANSPARENT}connect_timeout = \"{seconds} s\"\n\
-         [[listener]]\nname = \"forward\"\nlisten = \"{FORWARD}\"\nto = \"{SERVER}:{PORT}\"\n"
-    )
-}
-
 /// The byte at a position of an answer.
 fn byte(seed: u64, place: usize) -> u8 {
     let mixed = (seed ^ place as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -196,7 +78,7 @@ fn target(number: usize) -> SocketAddr {
 }
 
 /// Short sessions from several threads.
-fn call(
+pub fn call(
     network: &Network,
     phase: usize,
     count: usize,
@@ -281,7 +163,7 @@ fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
 }
 
 /// Long sessions, each with a round trip now and then. A session that ends is opened again.
-fn hold(
+pub fn hold(
     network: &Network,
     count: usize,
     outcomes: &Arc<Outcomes>,
@@ -331,7 +213,8 @@ fn round_trip(number: usize, stream: &mut Option<TcpStream>) -> io::Result<bool>
     Ok(sent == got)
 }
 
-fn serve(network: &Network, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
+/// The server: answers until it is stopped.
+pub fn serve(network: &Network, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     let listener = network.listen(PORT);
     listener.set_nonblocking(true).unwrap();
     let stop = Arc::clone(stop);
@@ -375,62 +258,4 @@ fn answer(stream: TcpStream) -> io::Result<()> {
         return Ok(());
     }
     stream.write_all(&bytes)
-}
-
-/// Resources of the relay and of the gateway's kernel.
-#[derive(Debug)]
-struct Use {
-    descriptors: usize,
-    pipes: usize,
-    memory_kb: usize,
-    sockets: usize,
-}
-
-impl Use {
-    fn of(relay: i32, gateway: &NetworkNamespace) -> Self {
-        let entries: Vec<_> = fs::read_dir(format!("/proc/{relay}/fd"))
-            .unwrap()
-            .filter_map(|entry| fs::read_link(entry.ok()?.path()).ok())
-            .collect();
-        let is_pipe = |link: &&std::path::PathBuf| link.to_string_lossy().starts_with("pipe:");
-        let status = fs::read_to_string(format!("/proc/{relay}/status")).unwrap();
-        let memory = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
-        let number = |text: &str| -> usize {
-            let digits = text.split_whitespace().next().unwrap_or("0");
-            digits.parse().unwrap()
-        };
-        let sockstat = gateway
-            .run(|| fs::read_to_string("/proc/thread-self/net/sockstat").unwrap())
-            .unwrap();
-        let tcp = sockstat.lines().find(|l| l.starts_with("TCP:")).unwrap();
-        Self {
-            descriptors: entries.len(),
-            pipes: entries.iter().filter(is_pipe).count(),
-            memory_kb: memory.map_or(0, number),
-            sockets: number(tcp.split_once("inuse").unwrap().1),
-        }
-    }
-}
-
-/// Rules, routes and parameters on the gateway, without parts that change with connections.
-#[derive(Debug, PartialEq, Eq)]
-struct Installed(Vec<String>);
-
-impl Installed {
-    fn of(gateway: &NetworkNamespace) -> Self {
-        let commands: [(&str, &[&str]); 5] = [
-            ("nft", &["-s", "-t", "list", "ruleset"]),
-            ("ip", &["-4", "rule"]),
-            ("ip", &["-6", "rule"]),
-            ("ip", &["-4", "route", "show", "table", "7690"]),
-            ("ip", &["-6", "route", "show", "table", "7690"]),
-        ];
-        let texts = commands.map(|(program, arguments)| output(gateway, program, arguments));
-        Self(texts.into())
-    }
-
-    /// The number of lines of each part.
-    fn lines(&self) -> Vec<usize> {
-        self.0.iter().map(|text| text.lines().count()).collect()
-    }
 }

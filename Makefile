@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page model wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients phases test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page model wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients phases steady test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -19,6 +19,7 @@ help:
 	@echo "make test-page  the page of the admin listener in Chromium; skipped if Chromium or Node.js is missing"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
 	@echo "make phases  a million sessions in ten phases in which every fault happens again and again; resumable (an hour)"
+	@echo "make steady  an hour at a steady rate: memory and descriptors stay the same"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
 	@echo "make model   run a relay thread above a simulated kernel: STEPS=100000000 SEED=1 (an hour)"
 	@echo "make lint    check format, lints, documentation, words of the lexicon, circles between modules"
@@ -132,6 +133,11 @@ phases: dependencies
 	@mkdir -p target
 	MIDSPAN_PHASES=$(abspath $(or $(RECORD),target/phases.txt)) MIDSPAN_TEST_LIMIT=7200 $(as_namespace_root) \
 		cargo test --package midspan-proxy --test kernel -- every_fault_happens --nocapture
+
+steady: MINUTES := 60
+steady: dependencies
+	MIDSPAN_STEADY=$(MINUTES) MIDSPAN_TEST_LIMIT=7200 $(as_namespace_root) \
+		cargo test --package midspan-proxy --test kernel -- memory_and_descriptors_stay --nocapture
 
 still: dependencies
 	MIDSPAN_BUSY=full MIDSPAN_TEST_LIMIT=3600 $(as_namespace_root) cargo test --package midspan-proxy --test kernel -- busy --nocapture

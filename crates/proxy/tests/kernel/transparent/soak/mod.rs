@@ -6,6 +6,7 @@
 mod faults;
 mod phases;
 mod resources;
+mod steady;
 mod traffic;
 
 use std::sync::Arc;

@@ -34,7 +34,7 @@ pub struct Outcomes {
 
 impl Outcomes {
     /// Counts a short session that ended by an error.
-    fn fail(&self, error: &io::Error) {
+    pub fn fail(&self, error: &io::Error) {
         self.failed.fetch_add(1, Ordering::Relaxed);
         if is_silence(error) {
             self.silent.fetch_add(1, Ordering::Relaxed);
@@ -113,7 +113,7 @@ pub fn call(
 }
 
 /// One question, and an answer with the length that the question contains.
-fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
+pub fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
     let begin = Instant::now();
     let silence = |during: &str, error: io::Error| {
         if is_silence(&error) {

@@ -124,8 +124,9 @@ fn nodes_exchange_measurements() {
     };
     let _fra = Midspan::ready(&sites.fra, &measuring(&blocks()[2]));
     let ams = Midspan::ready(&sites.ams, &measuring(&blocks()[1]));
-    wait_within(Duration::from_secs(30), "the node is up", || {
-        seen(&ams, "fra").health == "up"
+    // A node that has answered is on probation for 30 s.
+    wait_within(Duration::from_secs(60), "the node has answered", || {
+        ["probation", "up"].contains(&seen(&ams, "fra").health.as_str())
     });
 }
 

@@ -1,7 +1,7 @@
 //! Sessions that stay where they are, because something has failed.
 
 use std::io::ErrorKind;
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -140,11 +140,17 @@ fn hand_over_through<T: Send>(
     })
 }
 
+/// A relay with this many sessions, and the ends of the sessions.
+fn with_sessions(count: u64) -> (Bench, Vec<(TcpStream, TcpStream)>) {
+    let bench = bench();
+    let pairs = (0..count).map(|_| bench.pair()).collect();
+    bench.wait_for("all are open", |now| now.sessions_active == count);
+    (bench, pairs)
+}
+
 /// Both relays have an error, and the sessions stay where they are, with all their data.
 fn break_at(at: Break) {
-    let bench = bench();
-    let mut pairs: Vec<_> = (0..200).map(|_| bench.pair()).collect();
-    bench.wait_for("all are open", |now| now.sessions_active == 200);
+    let (bench, mut pairs) = with_sessions(200);
     let (busy_client, busy_server) = bench.pair();
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -200,9 +206,7 @@ fn sessions_stay_if_the_connection_breaks_when_all_is_ready() {
 #[test]
 fn a_connection_that_breaks_between_sessions_costs_those_without_an_answer() {
     const SESSIONS: u64 = 1000;
-    let bench = bench();
-    let mut pairs: Vec<_> = (0..SESSIONS).map(|_| bench.pair()).collect();
-    bench.wait_for("all are open", |now| now.sessions_active == SESSIONS);
+    let (bench, mut pairs) = with_sessions(SESSIONS);
     let (handed, taken, new, ()) =
         hand_over_through(&bench, |near, far| pass_on(near, far, Break::Sessions));
     let handed = handed.unwrap();
@@ -240,9 +244,7 @@ fn a_connection_that_breaks_between_sessions_costs_those_without_an_answer() {
 #[test]
 fn sessions_stay_if_the_successor_cannot_use_their_message() {
     const SESSIONS: u64 = 600;
-    let bench = bench();
-    let mut pairs: Vec<_> = (0..SESSIONS).map(|_| bench.pair()).collect();
-    bench.wait_for("all are open", |now| now.sessions_active == SESSIONS);
+    let (bench, mut pairs) = with_sessions(SESSIONS);
     let (handed, taken, new, damaged) = hand_over_through(&bench, take_a_descriptor_away);
     assert!(damaged > 0);
     assert_eq!(handed.unwrap(), SESSIONS - damaged);

@@ -56,16 +56,19 @@ fn no_more_is_resent_than_was_under_way() {
     wait_until("closed", || network.taken(80) == 0);
     let (lost, lost_bytes) = dropped(&output(&network.client, "nft", &["list", "ruleset"]));
     let of = |namespace, name| counter_of(namespace, "netstat", "TcpExt", name);
-    let probes = of(&network.gateway, "TCPLossProbes");
-    let discarded: u64 = DISCARDED.map(|name| of(&network.client, name)).iter().sum();
-    let twice: u64 = TWICE.map(|name| of(&network.client, name)).iter().sum();
+    let probes = of(&network.gateway, "TCPLossProbes").unwrap();
+    let discarded: Option<u64> = DISCARDED.iter().map(|name| of(&network.client, name)).sum();
+    let twice: u64 = TWICE
+        .map(|name| of(&network.client, name).unwrap())
+        .iter()
+        .sum();
     let log = midspan.end();
     let seen = sessions(&log);
     let noticed = seen[0]["sending_ahead_losses"];
     let again = seen[0]["client_retransmitted_bytes"];
     let timeouts = seen[0]["client_timeouts"];
     println!(
-        "{lost} packets of {} KB lost, {discarded} discarded, noticed {noticed} times; {} KB sent \
+        "{lost} packets of {} KB lost, {discarded:?} discarded, noticed {noticed} times; {} KB sent \
          again, {twice} packets without need, {timeouts} time-outs, {probes} tail loss probes",
         lost_bytes / 1000,
         again / 1000
@@ -75,7 +78,10 @@ fn no_more_is_resent_than_was_under_way() {
     // that.
     let beyond = AHEAD + noticed * 2 * WINDOW;
     assert!(again <= lost_bytes + beyond, "{again} bytes");
-    assert!(timeouts + probes <= lost + discarded + twice, "{log}");
+    match discarded {
+        Some(discarded) => assert!(timeouts + probes <= lost + discarded + twice, "{log}"),
+        None => skip_part("this kernel does not count the packets that a client discards"),
+    }
 }
 
 /// The packets and bytes of the only `counter` in a ruleset.

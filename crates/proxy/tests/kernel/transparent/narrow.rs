@@ -87,16 +87,16 @@ fn reassembled(namespace: &NetworkNamespace) -> u64 {
 
 /// A counter of IPv4 or TCP.
 pub fn counter(namespace: &NetworkNamespace, protocol: &str, name: &'static str) -> u64 {
-    counter_of(namespace, "snmp", protocol, name)
+    counter_of(namespace, "snmp", protocol, name).unwrap()
 }
 
-/// A counter in a file of `/proc/net`.
+/// A counter in a file of `/proc/net`; `None` if this kernel does not have it.
 pub fn counter_of(
     namespace: &NetworkNamespace,
     file: &str,
     group: &str,
     name: &'static str,
-) -> u64 {
+) -> Option<u64> {
     let heading = format!("{group}:");
     let file = format!("/proc/thread-self/net/{file}");
     namespace
@@ -106,7 +106,7 @@ pub fn counter_of(
             let mut next = || lines.next().unwrap().split_whitespace();
             let (names, mut values) = (next(), next());
             let place = names.take_while(|other| *other != name).count();
-            values.nth(place).unwrap().parse().unwrap()
+            values.nth(place).map(|value| value.parse().unwrap())
         })
         .unwrap()
 }

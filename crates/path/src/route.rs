@@ -28,7 +28,8 @@ pub fn first_hops(nodes: usize, ends: &[[NodeIndex; 2]], to: NodeIndex) -> Vec<O
     // Searched backwards from `to`: a node is reached after all nodes that are nearer to it.
     let mut hops: Vec<Option<Hop>> = vec![None; nodes];
     let mut distances = vec![0_usize; nodes];
-    let mut reached = VecDeque::from([(to, 0)]);
+    // A path built in code may have a link to a node that does not exist: no way leads there.
+    let mut reached: VecDeque<_> = (to.0 < nodes).then_some((to, 0)).into_iter().collect();
     while let Some((node, distance)) = reached.pop_front() {
         for back in joined(ends, node).filter(|back| back.node != to && back.node.0 < nodes) {
             let before = back.node.0;

@@ -169,6 +169,7 @@ proptest! {
         let flow = flow(NodeIndex(from), NodeIndex(to));
         let way = path.way(flow.from, flow.to);
         prop_assert!(way.len() < path.nodes.len());
+        prop_assert!(way.is_empty() || to < path.nodes.len());
         let _ = path.bottleneck(&flow);
         let _ = path.round_trip_time(&flow);
     }

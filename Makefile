@@ -18,7 +18,7 @@ help:
 	@echo "make test-monitoring  the board and the alerts of deploy/, with a real Prometheus and Alertmanager"
 	@echo "make test-page  the page of the admin listener in Chromium; skipped if Chromium or Node.js is missing"
 	@echo "make soak    200,000 sessions over a lossy path, with resets, reloads and restarts; a full table (7 minutes)"
-	@echo "make phases  a million sessions in ten phases in which every fault happens again and again; resumable (an hour)"
+	@echo "make phases  a million sessions in ten phases in which every fault happens again and again; resumable (25 minutes)"
 	@echo "make steady  an hour at a steady rate: memory and descriptors stay the same"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
 	@echo "make model   run a relay thread above a simulated kernel: STEPS=100000000 SEED=1 (an hour)"

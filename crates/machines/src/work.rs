@@ -92,10 +92,12 @@ impl<'a> Work<'a> {
         let mut rows = Vec::new();
         for job in self.jobs {
             let stored = self.store().get(&self.key(image, job)).cloned();
-            if let Some(row) = &stored {
+            let known = recorded(job);
+            // A result that the record has keeps its commit.
+            if let (Some(row), None, false) = (&stored, &known, self.limits.lists_only) {
                 self.note(image, job, row)?;
             }
-            rows.push(stored.or_else(|| recorded(job)));
+            rows.push(stored.or(known));
         }
         let is_wanted = |row: &Option<Row>| {
             row.as_ref()

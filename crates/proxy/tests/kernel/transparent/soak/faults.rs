@@ -12,6 +12,7 @@ use midspan_proxy::command::{Request, Status, ask, upgrade};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::traffic::FORWARD;
+use crate::common::assert_upgraded;
 use crate::transparent::support::*;
 
 /// How long a fault lasts that has an end.
@@ -148,7 +149,7 @@ impl<'a> Victim<'a> {
             Fault::Upgrade => {
                 let socket = self.midspan.socket();
                 let (status, _) = upgrade(&socket, None, LIMIT).unwrap();
-                println!("  {:?}", status.upgrade);
+                assert_upgraded(&status);
             }
             Fault::StoppedRelay => stop_for_a_while(self.relay())?,
             Fault::StoppedHelper => stop_for_a_while(self.midspan.helper())?,

@@ -85,8 +85,13 @@ fn phase(number: usize, (short, long): (usize, usize)) -> String {
         let fault = order.next();
         let struck = victim.strike(fault);
         println!("  {:.1?}: {fault:?}: {struck}", start.elapsed());
-        if matches!(struck, Struck::Done) {
-            *happened.entry(fault).or_insert(0) += 1;
+        match struck {
+            Struck::Done => *happened.entry(fault).or_insert(0) += 1,
+            Struck::Impossible(error) => {
+                if order.round == 0 {
+                    skip_part(&format!("{fault:?}: {error}"));
+                }
+            }
         }
         std::thread::sleep(PAUSE);
     }

@@ -48,7 +48,7 @@ struct Arguments {
     /// Runs of each peer, alternating
     #[arg(long, default_value_t = 9)]
     rounds: usize,
-    /// Peers to compare; all by default
+    /// Peers to compare; by default all except `midspan-client-rates`, and the other build if there is one
     #[arg(long, value_delimiter = ',', value_enum)]
     peers: Vec<Peer>,
     /// Seconds of each bulk transfer
@@ -100,10 +100,11 @@ fn main() -> ExitCode {
 
 fn measure(mut arguments: Arguments) -> Result<bool, Failure> {
     if arguments.peers.is_empty() {
+        let has_other = arguments.other_build.is_some();
         arguments.peers = Peer::ALL.to_vec();
-        if arguments.other_build.is_none() {
-            arguments.peers.retain(|peer| !peer.is_other_build());
-        }
+        arguments
+            .peers
+            .retain(|peer| peer.is_usual() || (has_other && peer.is_other_build()));
     } else if arguments.other_build.is_none()
         && let Some(peer) = arguments.peers.iter().find(|peer| peer.is_other_build())
     {

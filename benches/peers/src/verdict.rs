@@ -44,6 +44,7 @@ const fn compare(quantity: Quantity, of: Peer, to: Peer, bound: Option<Bound>) -
 }
 
 const FORWARD: Peer = Peer::MidspanForward;
+const CLIENT_RATES: Peer = Peer::MidspanClientRates;
 const EARLY: Peer = Peer::MidspanEarly;
 const END_TO_END: Peer = Peer::MidspanEndToEnd;
 const OTHER_FORWARD: Peer = Peer::OtherForward;
@@ -53,7 +54,7 @@ const OTHER_EARLY: Peer = Peer::OtherEarly;
 const NOT_LESS: Option<Bound> = Some(Bound::AtLeast(0.97));
 const NOT_MORE: Option<Bound> = Some(Bound::AtMost(1.03));
 
-const COMPARISONS: [Comparison; 25] = [
+const COMPARISONS: [Comparison; 28] = [
     compare(
         Quantity::Bulk1,
         FORWARD,
@@ -124,6 +125,14 @@ const COMPARISONS: [Comparison; 25] = [
     ),
     compare(Quantity::Connections, END_TO_END, FORWARD, None),
     compare(Quantity::Bulk1, FORWARD, Peer::Routing, None),
+    compare(
+        Quantity::Connections,
+        CLIENT_RATES,
+        FORWARD,
+        Some(Bound::AtLeast(0.98)),
+    ),
+    compare(Quantity::ConnectionCpu, CLIENT_RATES, FORWARD, None),
+    compare(Quantity::BulkCpu16, CLIENT_RATES, FORWARD, None),
     compare(Quantity::Bulk1, FORWARD, OTHER_FORWARD, NOT_LESS),
     compare(Quantity::BulkCpu1, FORWARD, OTHER_FORWARD, NOT_MORE),
     compare(Quantity::Bulk16, FORWARD, OTHER_FORWARD, NOT_LESS),

@@ -1,11 +1,12 @@
 //! What is done in a machine: one test, or one scenario.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::machine::{Broken, Done, Machine, Parts};
+use crate::machine::{Broken, CONSOLE, Done, Machine, Parts};
 use crate::programs::{Part, Programs, TestProgram};
 use crate::scenario::Scenario;
 
@@ -19,6 +20,8 @@ pub const SCENARIO: &str = "scenario ";
 const FINDING: &str = "finding: ";
 /// How much of a failed job's output is kept.
 const KEPT_LINES: usize = 80;
+/// How many lines of a console are kept if its emulator has ended.
+const CONSOLE_LINES: usize = 40;
 
 /// One unit of work, with a result of its own.
 #[derive(Debug, Clone)]
@@ -134,11 +137,15 @@ impl<'a> Job<'a> {
             Ok(done) => judge(&done),
             Err(Broken::TooLong) if limit < LIMIT => return Ok(None),
             Err(broken) => {
-                let why = match broken {
-                    Broken::TooLong => format!("still ran after {} s", LIMIT.as_secs()),
-                    Broken::Gone => "the machine did not answer any more".to_owned(),
+                let lines = match broken {
+                    Broken::TooLong => vec![format!("still ran after {} s", LIMIT.as_secs())],
+                    Broken::Gone => {
+                        let why = "the emulator has ended; the last lines of its console:";
+                        let console = end_of_console(&parts.image.file(CONSOLE));
+                        std::iter::once(why.to_owned()).chain(console).collect()
+                    }
                 };
-                (Outcome::Failed, vec![why], Vec::new())
+                (Outcome::Failed, lines, Vec::new())
             }
         };
         Ok(Some(Row {
@@ -149,6 +156,15 @@ impl<'a> Job<'a> {
             findings,
         }))
     }
+}
+
+/// The last lines of a console, which the next machine overwrites.
+fn end_of_console(console: &Path) -> Vec<String> {
+    let text = std::fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    let first = lines.len().saturating_sub(CONSOLE_LINES);
+    lines.into_iter().skip(first).map(str::to_owned).collect()
 }
 
 /// Runs tests of a program as cargo does, in the folder of its package.

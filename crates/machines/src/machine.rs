@@ -23,6 +23,8 @@ pub const LIMIT_OF_START: Duration = Duration::from_secs(20 * 60);
 /// How much of a command's output is kept: its end.
 const KEPT: usize = 64 << 10;
 
+/// What the machine that runs, or ran last, has printed on its console.
+pub const CONSOLE: &str = "console.log";
 /// The disk of the machine that runs.
 const DISK: &str = "disk.qcow2";
 /// The names of QEMU's sockets: for commands to the machine, and for those to QEMU itself.
@@ -137,7 +139,7 @@ impl Machine {
     ) -> Result<Self, Error> {
         let image = parts.image;
         let release = image.release.name();
-        let console = image.file("console.log");
+        let console = image.file(CONSOLE);
         let failed = |what: String| Error::Machine {
             release: release.to_owned(),
             what,
@@ -405,7 +407,7 @@ fn emulator(parts: &Parts<'_>, disk: &Path, sockets: &Path) -> Vec<String> {
     for (option, value) in [
         ("-chardev", socket("agent", AGENT)),
         ("-chardev", socket("monitor", MONITOR)),
-        ("-serial", format!("file:{}", file("console.log"))),
+        ("-serial", format!("file:{}", file(CONSOLE))),
         ("-kernel", file("kernel")),
         ("-initrd", file("initrd")),
         (

@@ -84,6 +84,8 @@ pub(crate) enum ToRelay {
     Reload {
         /// The new `relay.drain_timeout`.
         drain_timeout: TimeSpan,
+        /// The new `relay.upgrade_timeout`.
+        upgrade_timeout: TimeSpan,
         /// The new `interception.watchdog_timeout`.
         watchdog_timeout: TimeSpan,
         /// The new `[limits]`.

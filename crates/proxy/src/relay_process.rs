@@ -163,7 +163,8 @@ fn serve() -> Result<(), Error> {
                     }
                     message::send(&helper, &FromRelay::HandedOver { sessions }, &[])?;
                     // The proxy does not drain: requests that are being answered must not get this as the state.
-                    return drain(relay, &helper, &settings, None, (watch, &health));
+                    let limit = ("upgrade_timeout", settings.upgrade_timeout);
+                    return drain(relay, &helper, limit, None, (watch, &health));
                 }
                 Err(error) => {
                     warn!("the sessions stay in this relay: {error}");
@@ -181,13 +182,15 @@ fn serve() -> Result<(), Error> {
                     let RunningListeners { relay, gate, .. } = listeners;
                     health.set_draining();
                     let watch = (watch, &health);
-                    drain(relay, &helper, &settings, gate, watch)?;
+                    let limit = ("drain_timeout", settings.drain_timeout);
+                    drain(relay, &helper, limit, gate, watch)?;
                     keeper.send_last(&helper, &verdicts, &learned);
                     return Ok(());
                 }
                 Some((
                     ToRelay::Reload {
                         drain_timeout,
+                        upgrade_timeout,
                         watchdog_timeout,
                         limits,
                         listeners: count,
@@ -201,6 +204,7 @@ fn serve() -> Result<(), Error> {
                     let answer = match listeners.reload(messages, gate) {
                         Ok(()) => {
                             settings.drain_timeout = drain_timeout;
+                            settings.upgrade_timeout = upgrade_timeout;
                             watch.set_limit(watchdog_timeout);
                             listeners.relay.change_limits(&limits);
                             health.set_drained_clients(listeners.drained_clients());
@@ -399,11 +403,11 @@ fn relay_settings(
     }
 }
 
-/// Lets the sessions end, until the time is over or the helper has ended.
+/// Lets the sessions end, until the time of this key of `[relay]` is over or the helper has ended.
 fn drain(
     mut relay: Relay,
     helper: &OwnedFd,
-    settings: &RelaySettings,
+    (key, limit): (&str, TimeSpan),
     gate: Option<Gate>,
     (mut watch, health): (ThreadWatch, &Health),
 ) -> Result<(), Error> {
@@ -414,7 +418,7 @@ fn drain(
     relay.drain();
     let mut kicks = Kicks::default();
     let start = Instant::now();
-    let limit = Duration::from(settings.drain_timeout);
+    let limit = Duration::from(limit);
     let mut last_active = start;
     let mut last_look = start;
     loop {
@@ -452,10 +456,7 @@ fn drain(
         }
         if start.elapsed() >= limit {
             if active > 0 {
-                warn!(
-                    sessions = active,
-                    "drain_timeout is over: resetting the rest"
-                );
+                warn!(sessions = active, "{key} is over: resetting the rest");
             }
             break;
         }

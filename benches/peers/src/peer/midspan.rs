@@ -15,8 +15,11 @@ pub fn launch(peer: Peer, program: Option<&Path>) -> Result<Launch<'static>, Fai
     let mut text = String::from("[log]\nlevel = \"warn\"\n");
     // All load comes from a few addresses, which would be limited to a share of the capacity.
     text.push_str("[limits]\nsessions_per_client = 1000000\n");
+    if matches!(peer, Peer::MidspanClientRates) {
+        text.push_str("connection_rate_per_client = 1000000\nrate_per_client = \"1000 Gbit/s\"\n");
+    }
     match peer {
-        Peer::MidspanForward | Peer::OtherForward => {
+        Peer::MidspanForward | Peer::MidspanClientRates | Peer::OtherForward => {
             for (index, (from, to)) in super::forwards().enumerate() {
                 writeln!(
                     text,

@@ -28,6 +28,8 @@ pub enum Peer {
     Routing,
     /// Midspan with forward listeners: clients connect to its own address
     MidspanForward,
+    /// The same with limits for the rates of each client, which no client of the bench reaches
+    MidspanClientRates,
     /// Midspan with transparent listeners, the handshake early
     MidspanEarly,
     /// Midspan with transparent listeners, the handshake end to end
@@ -46,9 +48,10 @@ pub enum Peer {
 
 impl Peer {
     /// All peers, in the order of tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Routing,
         Self::MidspanForward,
+        Self::MidspanClientRates,
         Self::MidspanEarly,
         Self::MidspanEndToEnd,
         Self::OtherForward,
@@ -63,6 +66,7 @@ impl Peer {
         match self {
             Self::Routing => "routing",
             Self::MidspanForward => "midspan forward",
+            Self::MidspanClientRates => "midspan client rates",
             Self::MidspanEarly => "midspan transparent early",
             Self::MidspanEndToEnd => "midspan transparent end to end",
             Self::OtherForward => "other build forward",
@@ -76,6 +80,11 @@ impl Peer {
     /// Whether the program is the one of `--other-build`.
     pub const fn is_other_build(self) -> bool {
         matches!(self, Self::OtherForward | Self::OtherEarly)
+    }
+
+    /// Whether the peer takes part if no peers are named.
+    pub const fn is_usual(self) -> bool {
+        !self.is_other_build() && !matches!(self, Self::MidspanClientRates)
     }
 
     /// Whether clients connect to the server's own address.
@@ -107,9 +116,10 @@ impl Peer {
     ) -> Result<Option<Program>, Failure> {
         let launch = match self {
             Self::Routing => return Ok(None),
-            Self::MidspanForward | Self::MidspanEarly | Self::MidspanEndToEnd => {
-                midspan::launch(self, arguments.midspan.as_deref())?
-            }
+            Self::MidspanForward
+            | Self::MidspanClientRates
+            | Self::MidspanEarly
+            | Self::MidspanEndToEnd => midspan::launch(self, arguments.midspan.as_deref())?,
             Self::OtherForward | Self::OtherEarly => {
                 midspan::launch(self, arguments.other_build.as_deref())?
             }

@@ -67,6 +67,7 @@ pub(super) struct RelayTable {
     pipe_size: Option<Spanned<ByteSize>>,
     pipe_memory: Option<Spanned<ByteSize>>,
     drain_timeout: Option<Spanned<TimeSpan>>,
+    upgrade_timeout: Option<Spanned<TimeSpan>>,
     lame_duck_time: Option<Spanned<TimeSpan>>,
     reset_timeout: Option<Spanned<TimeSpan>>,
     user: Option<Spanned<String>>,
@@ -174,6 +175,7 @@ const DEFAULT_PIPES_PER_THREAD: u64 = 8;
 /// (`fs.pipe-user-pages-soft`).
 const DEFAULT_PIPE_MEMORY: ByteSize = ByteSize::from_bytes(48 << 20);
 const DEFAULT_DRAIN_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
+const DEFAULT_UPGRADE_TIMEOUT: TimeSpan = TimeSpan::from_seconds(86_400);
 const DEFAULT_RESET_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
 const DEFAULT_CONNECT_TIMEOUT: TimeSpan = TimeSpan::from_seconds(30);
 /// Four bits that no widely used program uses (Tailscale: 0x00ff0000, kube-proxy: 0xc000).
@@ -271,6 +273,13 @@ impl RelayTable {
                 self.drain_timeout,
                 DEFAULT_DRAIN_TIMEOUT,
                 TimeSpan::ZERO..=TimeSpan::from_seconds(86_400),
+            )?,
+            upgrade_timeout: within(
+                source,
+                "upgrade_timeout",
+                self.upgrade_timeout,
+                DEFAULT_UPGRADE_TIMEOUT,
+                TimeSpan::ZERO..=TimeSpan::from_seconds(720 * 3_600),
             )?,
             lame_duck_time: within(
                 source,

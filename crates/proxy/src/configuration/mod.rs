@@ -86,6 +86,8 @@ pub struct RelaySettings {
     pub pipe_memory: ByteSize,
     /// How long sessions may continue after the first SIGTERM.
     pub drain_timeout: TimeSpan,
+    /// How long sessions that cannot move to the relay of the next program may continue in the former one.
+    pub upgrade_timeout: TimeSpan,
     /// How long the end of the proxy, or of a listener, is announced while new connections are
     /// accepted.
     pub lame_duck_time: TimeSpan,

@@ -103,7 +103,7 @@ impl Inherited {
     ///
     /// # Errors
     /// There is no such process, or no descriptor is left.
-    pub fn settle(&mut self, drain_timeout: TimeSpan) -> Result<(FormerRelays, Upgrades), Error> {
+    pub fn settle(&mut self, upgrade_timeout: TimeSpan) -> Result<(FormerRelays, Upgrades), Error> {
         let connections = std::mem::take(&mut self.former);
         let mut former = FormerRelays::adopt(&self.state.former, connections)?;
         if !self.is_return() {
@@ -119,7 +119,7 @@ impl Inherited {
                 ),
                 Err(error) => warn!("upgrade: the former relay may still have sessions: {error}"),
             }
-            former.add(relay, Duration::from(drain_timeout) + END_MARGIN);
+            former.add(relay, Duration::from(upgrade_timeout) + END_MARGIN);
         }
         Ok((former, Upgrades::of(&self.state)))
     }

@@ -263,7 +263,7 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     }
     let (former_relays, upgrades) = match inherited.as_deref_mut() {
         None => (FormerRelays::default(), Upgrades::default()),
-        Some(inherited) => inherited.settle(configuration.relay.drain_timeout)?,
+        Some(inherited) => inherited.settle(configuration.relay.upgrade_timeout)?,
     };
     let control = control
         .map(|(control, relay)| control.serve(relay))

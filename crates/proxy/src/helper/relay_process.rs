@@ -151,6 +151,7 @@ impl RelayProcess {
     pub fn reload(&self, new: &Configuration, listeners: Listeners) -> Result<(), Error> {
         let message = ToRelay::Reload {
             drain_timeout: new.relay.drain_timeout,
+            upgrade_timeout: new.relay.upgrade_timeout,
             watchdog_timeout: new.interception.watchdog_timeout,
             limits: new.relay.limits,
             listeners: listeners.relay.len(),

@@ -79,7 +79,7 @@ impl Supervisor {
         }
         if self.former.count() >= MOST_FORMER {
             return Err(
-                "the sessions of earlier upgrades have not ended yet (relay.drain_timeout): try again later"
+                "the sessions of earlier upgrades have not ended yet (relay.upgrade_timeout): try again later"
                     .to_owned(),
             );
         }

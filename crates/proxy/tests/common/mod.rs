@@ -6,6 +6,7 @@ pub mod held_thread;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use midspan_proxy::client;
 use midspan_proxy::command::{Answer, Request, Status, UpgradeState, ask, upgrade};
@@ -42,7 +43,21 @@ pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
 
 /// Commands to a running proxy, and its log lines about sessions.
 pub trait Control {
-    fn ask(&self, request: &Request) -> Answer;
+    /// Sends a request. On a slow machine, `nft` may take longer than an answer waits for it: then the request is
+    /// repeated for some time.
+    fn ask(&self, request: &Request) -> Answer {
+        let begun = Instant::now();
+        loop {
+            let answer = self.ask_once(request);
+            let error = answer.error.as_deref().unwrap_or_default();
+            if !error.contains("worked on for long") || begun.elapsed() > LIMIT {
+                return answer;
+            }
+        }
+    }
+
+    /// Sends a request once.
+    fn ask_once(&self, request: &Request) -> Answer;
 
     fn status(&self) -> Status {
         self.ask(&Request::Status).status.unwrap()
@@ -62,7 +77,7 @@ pub trait Control {
 }
 
 impl Control for Midspan {
-    fn ask(&self, request: &Request) -> Answer {
+    fn ask_once(&self, request: &Request) -> Answer {
         ask(&self.socket(), request).unwrap()
     }
 

@@ -229,6 +229,48 @@ fn sessions_of_a_former_relay_have_their_time_at_the_end() {
     assert!(proxy.wait().success());
 }
 
+/// What stays with the relay of the former program has the time of `upgrade_timeout`, not that of `drain_timeout`.
+#[kernel_test]
+fn sessions_of_a_former_relay_continue_for_upgrade_timeout() {
+    let (target, web) = (loopback(9090), loopback(8080));
+    let server_socket = std::net::TcpListener::bind(target).unwrap();
+    let configuration = |upgrade_timeout: &str| {
+        format!(
+            "{RELAY}drain_timeout = \"100 ms\"\nupgrade_timeout = \"{upgrade_timeout}\"\n\
+             [[listener]]\nname = \"web\"\nmode = \"http\"\nlisten = \"{web}\"\n\
+             access = [{{ allow = \"127.0.0.1\" }}]\n"
+        )
+    };
+    for (upgrade_timeout, is_kept) in [("1 h", true), ("300 ms", false)] {
+        let proxy = Midspan::here(&configuration(upgrade_timeout));
+        let mut client = connect(web);
+        client
+            .write_all(b"CONNECT 127.0.0.1:9090 HTTP/1.1\r\n")
+            .unwrap();
+        assert_upgraded(&proxy.upgrade(None));
+        if is_kept {
+            // Longer than `drain_timeout`.
+            std::thread::sleep(Duration::from_secs(1));
+            client.write_all(b"Host: 127.0.0.1:9090\r\n\r\n").unwrap();
+            let mut server_end = server_socket.accept().unwrap().0;
+            server_end.write_all(b"still here").unwrap();
+            drop(server_end);
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).unwrap();
+            assert!(rest.ends_with(b"still here"), "{rest:?}");
+        } else {
+            let mut rest = Vec::new();
+            let _ = client.read_to_end(&mut rest);
+            assert_eq!(rest, b"");
+        }
+        drop(client);
+        wait_until("the former relay ends", || {
+            proxy.status().former_relay_pids.is_empty()
+        });
+        proxy.stop();
+    }
+}
+
 /// A signal ends no program that has not yet a handler for it, and none is lost.
 #[kernel_test]
 fn signals_wait_for_the_next_program() {

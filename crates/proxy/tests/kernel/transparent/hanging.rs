@@ -95,7 +95,7 @@ fn the_helper_does_not_wait_for_nft() {
         let hung = planted.hung();
         let answer = planted
             .hangs()
-            .then(|| midspan.ask(&Request::BypassOn { prefix: None }));
+            .then(|| midspan.ask_once(&Request::BypassOn { prefix: None }));
         let meanwhile = planted.hangs() && planted.hung() == hung;
         answer.is_some_and(|answer| {
             assert!(!answer.ok);
@@ -149,14 +149,14 @@ fn a_late_bypass_is_kept() {
     assert_eq!(kept(), "198.18.0.0/15\n");
     planted.hang();
     for _ in 0..2 {
-        let error = midspan.ask(&off).error.unwrap_or_default();
+        let error = midspan.ask_once(&off).error.unwrap_or_default();
         assert!(error.contains("cannot be changed yet"), "{error}");
         assert_eq!(kept(), "");
     }
     planted.work_again();
-    wait_until("bypass off", || midspan.ask(&off).ok);
+    wait_until("bypass off", || midspan.ask_once(&off).ok);
     // Now there is nothing to switch off.
-    let error = midspan.ask(&off).error.unwrap_or_default();
+    let error = midspan.ask_once(&off).error.unwrap_or_default();
     assert!(error.contains("not bypassed"), "{error}");
     midspan.stop();
 }

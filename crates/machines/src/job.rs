@@ -140,7 +140,8 @@ impl<'a> Job<'a> {
                 let lines = match broken {
                     Broken::TooLong => vec![format!("still ran after {} s", LIMIT.as_secs())],
                     Broken::Gone => {
-                        let why = "the emulator has ended; the last lines of its console:";
+                        let why =
+                            "the machine did not answer any more; the last lines of its console:";
                         let console = end_of_console(&parts.image.file(CONSOLE));
                         std::iter::once(why.to_owned()).chain(console).collect()
                     }

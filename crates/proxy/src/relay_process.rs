@@ -163,7 +163,11 @@ fn serve() -> Result<(), Error> {
                     }
                     message::send(&helper, &FromRelay::HandedOver { sessions }, &[])?;
                     // The proxy does not drain: requests that are being answered must not get this as the state.
-                    let limit = ("upgrade_timeout", settings.upgrade_timeout);
+                    // A stuck thread may keep a processor busy as long as this process exists.
+                    let limit = match watch.has_replaced() {
+                        true => ("drain_timeout", settings.drain_timeout),
+                        false => ("upgrade_timeout", settings.upgrade_timeout),
+                    };
                     return drain(relay, &helper, limit, None, (watch, &health));
                 }
                 Err(error) => {

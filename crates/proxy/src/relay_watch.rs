@@ -34,6 +34,8 @@ pub(crate) struct ThreadWatch {
     /// Threads that are already in the log.
     known: Vec<ThreadName>,
     stuck: StuckThreads,
+    /// Whether a thread was replaced: the one before may still run, for example in an endless loop.
+    has_replaced: bool,
     /// A new process is to take over, because this thread was stuck; the helper has no message yet.
     renewal: Option<ThreadName>,
     health: Health,
@@ -60,6 +62,7 @@ impl ThreadWatch {
             woken_at: None,
             known: Vec::new(),
             stuck: StuckThreads::default(),
+            has_replaced: false,
             renewal: None,
             health,
         }
@@ -101,6 +104,7 @@ impl ThreadWatch {
         }
         match replace(thread.0) {
             Ok(count) => {
+                self.has_replaced = true;
                 error!(
                     "a fault of Midspan: thread {thread} is stuck, and a new thread replaces it after \
                      {:.1} ms; its {count} sessions have been reset; please report it (midspan \
@@ -120,6 +124,11 @@ impl ThreadWatch {
             self.renewal = Some(thread);
         }
         true
+    }
+
+    /// Whether a stuck thread was replaced. It ends with the process only.
+    pub const fn has_replaced(&self) -> bool {
+        self.has_replaced
     }
 
     /// Requests a new process of the helper, if there were too many stuck threads.

@@ -6,7 +6,7 @@ pub mod held_thread;
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use midspan_proxy::client;
 use midspan_proxy::command::{Answer, Request, Status, UpgradeState, ask, upgrade};
@@ -53,6 +53,7 @@ pub trait Control {
             if !error.contains("worked on for long") || begun.elapsed() > LIMIT {
                 return answer;
             }
+            std::thread::sleep(Duration::from_millis(100));
         }
     }
 

@@ -13,9 +13,12 @@ use crate::common::held_thread::HeldThread;
 
 fn proxy(watchdog_timeout: &str) -> Midspan {
     let text = format!(
-        "{RELAY}[admin]\nlisten = \"{ADMIN}\"\n\
-         [interception]\nwatchdog_timeout = \"{watchdog_timeout}\"\n{}",
-        listener("web", loopback(8080), loopback(9090))
+        "{RELAY}drain_timeout = \"2 s\"\n[admin]\nlisten = \"{ADMIN}\"\n\
+         [interception]\nwatchdog_timeout = \"{watchdog_timeout}\"\n{}\
+         [[listener]]\nname = \"requests\"\nmode = \"http\"\nlisten = \"{}\"\n\
+         access = [{{ allow = \"127.0.0.1\" }}]\n",
+        listener("web", loopback(8080), loopback(9090)),
+        loopback(8081)
     );
     wait_until("the last relay has gone", || {
         is_refused(loopback(8080)) && is_refused(ADMIN)
@@ -124,6 +127,11 @@ fn the_third_stuck_thread() {
     let proxy = proxy("1 s");
     let relay = proxy.status().relay_pid;
     let (mut held, mut sessions) = after_two_stuck_threads(&proxy);
+    // Clients that negotiate stay with the former relay, but do not keep its stuck threads alive.
+    let mut negotiating: Vec<_> = (0..20).map(|_| connect(loopback(8081))).collect();
+    for client in &mut negotiating {
+        client.write_all(b"CONNECT 127.0.0.1:9090 ").unwrap();
+    }
     held.push(HeldThread::hold(relay, "relay 0"));
     wait_until("another relay", || {
         // The connection is lost when the process executes its program again.
@@ -146,6 +154,7 @@ fn the_third_stuck_thread() {
     assert_eq!(server.read(&mut [0]).unwrap(), 1);
     assert_eq!(health(), (200, "ok\n".to_owned()));
     // The former relay ends although three of its threads never continue.
+    proxy.wait_for_line("drain_timeout is over");
     proxy.wait_for_line("relay ends");
     // The kernel keeps a process whose threads have a tracer.
     drop(held);

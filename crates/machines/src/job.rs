@@ -10,7 +10,9 @@ use crate::machine::{Broken, CONSOLE, Done, Machine, Parts};
 use crate::programs::{Part, Programs, TestProgram};
 use crate::scenario::Scenario;
 
-/// The longest time of one job. Emulated processors are about 15 times slower than real ones.
+/// How many times slower than real processors the emulated ones are, about.
+const SLOWNESS: u32 = 15;
+/// The longest time of one job.
 pub const LIMIT: Duration = Duration::from_secs(35 * 60);
 /// Before that, the harness of kernel tests ends a test by itself, and shows what it printed.
 const LIMIT_OF_TEST_SECONDS: u64 = 30 * 60;
@@ -175,7 +177,8 @@ pub fn command(program: &TestProgram, part: &Part) -> String {
         ref tests => format!("--exact '{}'", tests.join("' '")),
     };
     format!(
-        "cd '{}' && MIDSPAN_TEST_TRIES=2 MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} '{}' {exact}",
+        "cd '{}' && MIDSPAN_TEST_TRIES=2 MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} \
+         MIDSPAN_SLOWNESS={SLOWNESS} '{}' {exact}",
         program.folder.display(),
         program.file.display()
     )

@@ -34,6 +34,7 @@
 //! | `MIDSPAN_TEST_TRIES` | most tries of a test that fails | 1 |
 //! | `MIDSPAN_SECOND_TRIES` | file; gets the names of tests that passed, but not in their first try | none |
 //! | `MIDSPAN_TEST_LIMIT` | time limit of one try in seconds; a longer try is ended and has failed | 900 |
+//! | `MIDSPAN_SLOWNESS` | how many times slower than a real machine this one is; some tests divide their load by it ([`slowness`]) | 1 |
 //! | `RUST_TEST_NOCAPTURE` | the same as `--nocapture`, unless it is `0` | not set |
 
 mod attempt;
@@ -50,6 +51,7 @@ use crate::program::AS;
 use attempt::{Attempt, End};
 pub use child::{privilege, skip, skip_part};
 use settings::Settings;
+pub use settings::slowness;
 
 /// The argument that runs one test in this process; its name follows.
 const KERNEL_TEST: &str = "--kernel-test";

@@ -11,6 +11,7 @@ use libtest_mimic::{Arguments, FormatSetting};
 const TRIES: &str = "MIDSPAN_TEST_TRIES";
 const SECOND_TRIES: &str = "MIDSPAN_SECOND_TRIES";
 const LIMIT: &str = "MIDSPAN_TEST_LIMIT";
+const SLOWNESS: &str = "MIDSPAN_SLOWNESS";
 
 /// Far beyond what a test takes on a busy machine.
 const DEFAULT_LIMIT: u64 = 900;
@@ -60,6 +61,19 @@ impl Settings {
             opened.and_then(|mut opened| opened.write_all(format!("{name}\n").as_bytes()));
         written.map_err(|error| format!("cannot add {name} to {}: {error}", file.display()))
     }
+}
+
+/// How many times slower than a real machine this one is. It is one unless `MIDSPAN_SLOWNESS` is set. A test
+/// whose load a slow machine cannot carry divides the load by this number.
+///
+/// # Panics
+///
+/// If the variable is no number above 0.
+pub fn slowness() -> u32 {
+    let number = number(SLOWNESS, 1).and_then(|number| {
+        u32::try_from(number).map_err(|_| format!("{SLOWNESS}={number} is too large"))
+    });
+    number.unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn number(name: &str, default: u64) -> Result<u64, String> {

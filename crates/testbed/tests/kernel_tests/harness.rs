@@ -16,6 +16,7 @@ fn run(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> (Option
         "MIDSPAN_TEST_TRIES",
         "MIDSPAN_SECOND_TRIES",
         "MIDSPAN_TEST_LIMIT",
+        "MIDSPAN_SLOWNESS",
         "RUST_TEST_NOCAPTURE",
     ] {
         command.env_remove(inherited);

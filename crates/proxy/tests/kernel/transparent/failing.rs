@@ -217,14 +217,13 @@ fn a_stopped_relay_fails_open() {
     // continues.
     let relay = midspan.relay();
     stop_process(relay);
-    let start = Instant::now();
     let mut other = network.connect(SERVER, PORT).unwrap();
     let (mut served, _) = accept(&listener);
     // The connection passed before the watchdog could act.
     assert!(
-        start.elapsed() < Duration::from_secs(6),
-        "{:?}",
-        start.elapsed()
+        !midspan.log().contains("no sign of life"),
+        "{}",
+        midspan.log()
     );
     echoes(&mut other, &mut served);
     kill_process(relay, Signal::CONT).unwrap();

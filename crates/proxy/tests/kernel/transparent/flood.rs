@@ -9,13 +9,14 @@ use rustix::process::Pid;
 
 use super::support::*;
 
-/// SYNs per second of both families together.
+/// SYNs per second of both families together, on a machine that is not slow.
 const RATE: f64 = 10_000.0;
 const LENGTH: Duration = Duration::from_secs(6);
 const OPEN: u16 = PORT;
 const CLOSED: u16 = 9;
 const DARK: u16 = 7;
-/// `interception.opening_limit` in this test: about as many connections as may wait at the server.
+/// `interception.opening_limit` in this test, on a machine that is not slow: about as many connections as may
+/// wait at the server.
 const OPENING_LIMIT: usize = 1024;
 
 /// How long the server may take to accept a client's connection, until the client tries again.
@@ -65,6 +66,8 @@ fn accept_until(listener: &TcpListener, limit: Instant) -> Option<(TcpStream, So
 /// answer.
 #[kernel_test]
 fn spoofed_syns_stop_nobody() {
+    let rate = RATE / f64::from(slowness());
+    let opening_limit = OPENING_LIMIT / slowness() as usize;
     for (name, text) in [("end-to-end", TRANSPARENT.to_owned()), ("early", early())] {
         let network = Network::new();
         // Packets from the gateway to the invented clients go to their network, and are lost there.
@@ -78,7 +81,7 @@ fn spoofed_syns_stop_nobody() {
         let listener = network.listen(OPEN);
         network.filter_port(DARK);
         let text = format!(
-            "[interception]\nopening_limit = {OPENING_LIMIT}\n{text}connect_timeout = \"3 s\"\n"
+            "[interception]\nopening_limit = {opening_limit}\n{text}connect_timeout = \"3 s\"\n"
         );
         let midspan = Midspan::ready(&network.gateway, &text);
         let relay = midspan.relay();
@@ -87,7 +90,7 @@ fn spoofed_syns_stop_nobody() {
         accept(&listener);
         abort(first);
         let before = Use::of(relay);
-        let sender = flood(&network);
+        let sender = flood(&network, rate);
         std::thread::sleep(Duration::from_millis(300));
         let start = Instant::now();
         let (mut connections, mut slowest, mut most) = (0_u32, Duration::ZERO, before);
@@ -111,11 +114,11 @@ fn spoofed_syns_stop_nobody() {
             most.descriptors - before.descriptors,
             most.memory_kb.saturating_sub(before.memory_kb),
         );
-        assert!(f64::from(sent) > RATE * LENGTH.as_secs_f64() / 10.0);
+        assert!(f64::from(sent) > rate * LENGTH.as_secs_f64() / 10.0);
         // A SYN may be lost in full queues, and the next one too; `connect` gives up after ten
         // seconds.
         assert!(connections >= 2);
-        assert!(most.descriptors < before.descriptors + 2 * OPENING_LIMIT);
+        assert!(most.descriptors < before.descriptors + 2 * opening_limit);
         assert!(most.memory_kb < before.memory_kb + 40_000);
         // After the flood, everything is released …
         wait_until("back to what was", || {
@@ -143,7 +146,7 @@ fn spoofed_syns_stop_nobody() {
     }
 }
 
-fn flood(network: &Network) -> std::thread::JoinHandle<u32> {
+fn flood(network: &Network, rate: f64) -> std::thread::JoinHandle<u32> {
     let open = |family| {
         network
             .client
@@ -157,7 +160,7 @@ fn flood(network: &Network) -> std::thread::JoinHandle<u32> {
         let start = Instant::now();
         let mut sent = 0_u32;
         while start.elapsed() < LENGTH {
-            while f64::from(sent) < start.elapsed().as_secs_f64() * RATE {
+            while f64::from(sent) < start.elapsed().as_secs_f64() * rate {
                 let port = [OPEN, CLOSED, DARK][sent as usize % 3];
                 let raw = if sent.is_multiple_of(2) {
                     &mut four

@@ -29,6 +29,18 @@ struct Load {
     opening_limit: u32,
 }
 
+impl Load {
+    /// Fewer connections in the same time.
+    fn divided_by(self, slowness: u32) -> Self {
+        Self {
+            dark_per_second: self.dark_per_second.div_ceil(slowness),
+            honest_per_second: self.honest_per_second.div_ceil(slowness),
+            length: self.length,
+            opening_limit: self.opening_limit.div_ceil(slowness),
+        }
+    }
+}
+
 const DARK_CLIENTS: u32 = 100;
 const HONEST_CLIENTS: u32 = 10;
 
@@ -53,6 +65,7 @@ const FULL: Load = Load {
 #[kernel_test]
 fn honest_connections_are_split_beside_dark_syns_soak() {
     let load = if super::soak::is_full() { FULL } else { QUICK };
+    let load = load.divided_by(slowness());
     let network = Network::new();
     invent_clients(&network);
     network.filter_port(DARK);

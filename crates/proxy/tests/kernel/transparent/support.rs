@@ -9,6 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use midspan_linux::namespace::NetworkNamespace;
+pub use midspan_testbed::kernel_tests::slowness;
 pub use midspan_testbed::testing::*;
 pub use midspan_testbed::{kernel_test, skip, skip_part};
 

@@ -7,6 +7,7 @@
 mod bounded;
 pub(crate) mod counter;
 pub(crate) mod generation;
+mod patience;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,7 @@ use thiserror::Error;
 use crate::capability::{self, Capability};
 pub use counter::{Counter, named_counters};
 pub use generation::{Generation, generation, generation_after};
+use patience::Patience;
 pub use watch::RulesetWatch;
 
 /// Most bytes of nft's error output that are shown.
@@ -54,8 +56,8 @@ pub fn apply(ruleset: &str) -> Result<(), NftablesError> {
     succeed("set rules", &run(&["-f", "-"], ruleset)?)
 }
 
-/// From now on, `nft` is killed after 5 s instead of 30 s. A daemon calls this once it works: from
-/// then on, it has other work than to wait for a program that hangs.
+/// From now on, `nft` is killed after 5 s instead of 30 s; on a slow machine, after more than 5 s. A daemon calls this
+/// once it works: from then on, it has other work than to wait for a program that hangs.
 pub fn limit_waits() {
     WORKS.store(true, Ordering::Relaxed);
 }
@@ -238,30 +240,23 @@ fn succeed(action: &'static str, output: &Output) -> Result<(), NftablesError> {
     Err(NftablesError::Refused { action, complaint })
 }
 
-/// Time limit of `nft`. Usually it needs some hundredths of a second.
-const LIMIT: Duration = Duration::from_secs(5);
-/// Time limit for listing everything, which may be much, and for all calls before [`limit_waits`]:
-/// the kernel loads its modules at the first rules, and a slow machine needs seconds for each call.
-const LONG_LIMIT: Duration = Duration::from_secs(30);
-
-/// Whether [`limit_waits`] was called.
+/// Whether [`limit_waits`] was called. All calls before have the longest limit: the kernel loads its modules at the first
+/// rules.
 static WORKS: AtomicBool = AtomicBool::new(false);
 
-/// After a program exceeded its limit, no other is started for this time, because the caller has
-/// other work than to wait for such programs.
-const PAUSE: Duration = Duration::from_secs(10);
-
-/// Until when no program is started.
-static LATE: Mutex<Option<Instant>> = Mutex::new(None);
+/// How long the next call may take.
+static PATIENCE: Mutex<Patience> = Mutex::new(Patience::new());
 
 fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
+    let patience = || PATIENCE.lock().unwrap_or_else(PoisonError::into_inner);
     let starts = !WORKS.load(Ordering::Relaxed);
+    // Listing everything may be much.
     let limit = match starts || arguments.contains(&"ruleset") {
-        true => LONG_LIMIT,
-        false => LIMIT,
+        true => patience::LONG,
+        false => patience().limit(),
     };
-    let pause = || LATE.lock().unwrap_or_else(PoisonError::into_inner);
-    if pause().is_some_and(|until| Instant::now() < until) {
+    let begun = Instant::now();
+    if !patience().may_start(begun) {
         return Err(NftablesError::Late(limit));
     }
     let mut nft = Command::new("nft");
@@ -271,10 +266,13 @@ fn run(arguments: &[&str], input: &str) -> Result<Output, NftablesError> {
     let start = |nft: &mut Command| capability::pass_on(Capability::CAP_NET_ADMIN, || nft.spawn());
     match bounded::output(nft, start, input.as_bytes(), limit) {
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-            *pause() = Some(Instant::now() + PAUSE);
+            patience().handle_kill(Instant::now());
             Err(NftablesError::Late(limit))
         }
-        other => other.map_err(NftablesError::Run),
+        other => {
+            patience().handle_end(begun.elapsed());
+            other.map_err(NftablesError::Run)
+        }
     }
 }
 

@@ -34,6 +34,12 @@ pub enum Error {
     /// Scenarios install packages.
     #[error("target/debian has no package midspan_*_amd64.deb for the scenarios: make deb")]
     NoPackages,
+    /// The patterns fit no job.
+    #[error(
+        "no job has a name that fits \"{0}\" (* stands for any text, as in \"*passing*\"); --list shows all \
+         names"
+    )]
+    NoJob(String),
     /// Only root can make images.
     #[error("images can be made by root only: run this command as root")]
     NotRoot,

@@ -112,6 +112,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode, Error> {
     let mut report = say;
     let programs = Programs::build(&folder, &|name| arguments.has_tests_of(name), &mut report)?;
     let jobs = arguments.chosen(&programs);
+    if jobs.is_empty() && arguments.command.is_none() {
+        return Err(Error::NoJob(arguments.only.join(";")));
+    }
     if !programs.has_packages && jobs.iter().any(|job| matches!(job, Job::Scenario(_))) {
         return Err(Error::NoPackages);
     }

@@ -244,6 +244,15 @@ impl InitialWindows {
         Ok(installed)
     }
 
+    /// Removes the rules and copies of the former program of this process, which had these numbers. Its connections
+    /// continue, and use the main table.
+    ///
+    /// # Errors
+    /// A rule or a copy could not be removed.
+    pub fn remove_former(numbers: WindowNumbers) -> Result<usize, InitialWindowError> {
+        Tables::open()?.remove_ours(numbers)
+    }
+
     /// Replaces the windows. A window keeps its mark as long as it is needed. The mark of a window
     /// that is no longer needed stays reserved, because existing connections have it, until its
     /// group needs the mark for another window.

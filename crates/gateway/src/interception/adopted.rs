@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Interception, InterceptionError, Plan};
+use super::removal::remove_others;
+use super::{Interception, InterceptionError, InterceptionNumbers, Plan, local_delivery};
 
 /// The state of the rules that the next program of this process cannot see in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,29 +14,44 @@ pub struct Adopted {
     pub early_demux_was_on: bool,
 }
 
-/// How rules and routes are treated that are in force already.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Former {
-    /// They are leftovers, and are removed.
-    Removed,
-    /// Connections need them, so they stay until they are replaced.
-    Adopted(Adopted),
-}
-
 impl Interception {
-    /// Replaces rules and routes that the former program of this process has left in force: the rules in one step, so
-    /// that existing connections continue. New connections are intercepted from the beginning if `taking`. Until
-    /// [`own`](Self::own) is called, dropping this value leaves everything in force.
+    /// Replaces rules and routes with the numbers `former` that the former program of this process has left in force.
+    /// If the table has the same name, the rules change in one step. With another name, both tables are in force until
+    /// [`own`](Self::own) is called. In both cases existing connections continue, if those with other marks or another
+    /// zone are in [`Plan::former_sessions`]. New connections are intercepted from the beginning if `taking`; with
+    /// [`Plan::former_listeners`], not before `own` is called, because the former relay still opens connections. Until then, dropping this
+    /// value leaves the former rules in force.
     ///
     /// # Errors
     /// See [`InterceptionError`]. After an error, everything stays in force, perhaps with the rules of this plan.
-    pub fn adopt(plan: Plan, was: Adopted) -> Result<Self, InterceptionError> {
-        Self::install_with(plan, Former::Adopted(was), true)
+    pub fn adopt(
+        plan: Plan,
+        was: Adopted,
+        former: InterceptionNumbers,
+    ) -> Result<Self, InterceptionError> {
+        let taking = was.taking && plan.former_listeners.is_none();
+        let now = Adopted { taking, ..was };
+        Self::install_with(plan, Some((now, former)), true)
     }
 
-    /// From now on, dropping this value removes rules and routes.
-    pub const fn own(&mut self) {
+    /// The former relay opens no more connections, and from now on dropping this value removes rules and routes. Removes
+    /// those of the former program that this one does not use.
+    ///
+    /// # Errors
+    /// Rules could not be changed; the next [`refresh`](Self::refresh) tries again. Or rules or routes of the former
+    /// program could not be removed.
+    pub fn own(&mut self) -> Result<(), InterceptionError> {
         self.is_own = true;
+        if self.plan.former_listeners.take().is_some() {
+            self.put_rules()?;
+        }
+        let Some(former) = self.replaced.take() else {
+            return Ok(());
+        };
+        let numbers = &self.plan.numbers;
+        remove_others(&self.netlink, &former, numbers)?;
+        local_delivery::remove_other_marks(&self.netlink, numbers, &self.marks)?;
+        Ok(())
     }
 
     /// What the next program of this process needs to [adopt](Self::adopt) rules and routes.

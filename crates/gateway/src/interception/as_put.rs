@@ -31,6 +31,11 @@ impl AsPut {
         true
     }
 
+    /// Whether the tables were put, and have not been found changed since.
+    pub fn is_put(&self) -> bool {
+        !self.shown.is_empty()
+    }
+
     /// Whether the number of the ruleset proves that the tables are as they were put. If the number
     /// has changed or is missing, the tables must be [listed](Self::handle_list).
     pub fn is_known(&self, number: Option<u32>) -> bool {

@@ -178,6 +178,8 @@ fn whole(numbers: &InterceptionNumbers) -> Result<String, String> {
         left_alone: Default::default(),
         client_leg_marks: [].into(),
         server_leg_marks: [].into(),
+        former_sessions: Vec::new(),
+        former_listeners: None,
     };
     let machine = Machine {
         queue: QueueMethod::Target,

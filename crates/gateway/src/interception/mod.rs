@@ -31,8 +31,10 @@ pub(crate) mod accounting;
 mod adopted;
 mod as_put;
 mod bypass;
+mod chain;
 pub(crate) mod early_demux;
 pub mod features;
+mod former_sessions;
 mod leaving_alone;
 mod left_alone;
 mod local_delivery;
@@ -43,6 +45,7 @@ mod port_reuse;
 pub mod probe;
 pub(crate) mod queue_target;
 mod quic;
+mod removal;
 pub(crate) mod rules;
 #[cfg(test)]
 mod rules_tests;
@@ -52,6 +55,7 @@ pub(crate) mod untouched;
 
 pub use accounting::Accounting;
 pub use adopted::Adopted;
+pub use former_sessions::{FormerListeners, FormerSessions};
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use plan::{InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks};
 pub use untouched::Quic;
@@ -63,7 +67,6 @@ use rtnetlink::packet_route::AddressFamily;
 use thiserror::Error;
 
 use crate::claim::{Claim, Kind};
-use adopted::Former;
 use as_put::AsPut;
 use bypass::Bypass;
 use early_demux::EarlyDemux;
@@ -76,6 +79,7 @@ use midspan_linux::route_watch::RouteWatch;
 use midspan_linux::routing::usable_families;
 use port_reuse::{ReusePorts, ReuseSockets};
 use probe::Probe;
+use removal::remove_leftovers;
 use rustix::io::Errno;
 use survey::ForeignRule;
 use timeouts::Timeouts;
@@ -204,6 +208,8 @@ pub struct Interception {
     taking: bool,
     /// Whether dropping this value removes rules and routes.
     is_own: bool,
+    /// The numbers of the rules and routes of the former program, which these replace.
+    replaced: Option<InterceptionNumbers>,
     /// Whether IPv6 is switched on, so that IPv6 connections can be routed to this machine.
     has_ipv6: bool,
     netlink: Netlink,
@@ -228,7 +234,7 @@ impl Interception {
     pub fn install(plan: Plan) -> Result<Self, InterceptionError> {
         // The leftovers of a killed check, whose rules would otherwise stay in force.
         remove_leftovers(&plan.numbers.trial())?;
-        Self::install_with(plan, Former::Removed, true)
+        Self::install_with(plan, None, true)
     }
 
     /// Like [`install`](Self::install), but only for a short [probe](Self::probe): no parameter of
@@ -237,18 +243,18 @@ impl Interception {
     /// # Errors
     /// Like those of [`install`](Self::install).
     pub fn install_to_probe(plan: Plan) -> Result<Self, InterceptionError> {
-        Self::install_with(plan, Former::Removed, false)
+        Self::install_with(plan, None, false)
     }
 
     fn install_with(
         plan: Plan,
-        former: Former,
+        former: Option<(Adopted, InterceptionNumbers)>,
         change_parameters: bool,
     ) -> Result<Self, InterceptionError> {
         let marks = marks(&plan)?;
         let claim = claim(&plan.numbers)?;
         let netlink = Netlink::open()?;
-        if former == Former::Removed {
+        if former.is_none() {
             local_delivery::remove(&netlink, &plan.numbers)?;
         }
         if local_delivery::is_table_taken(&netlink, &plan.numbers)? {
@@ -256,6 +262,7 @@ impl Interception {
                 plan.numbers.routing_table,
             ));
         }
+        let was = former.as_ref().map(|(was, _)| *was);
         let method = queue_method(&plan)?;
         let timeouts = match change_parameters && timeouts::are_possible(&plan.numbers)? {
             true => Timeouts::Wanted { shown: None },
@@ -265,14 +272,15 @@ impl Interception {
             plan,
             marks,
             method,
-            early_demux: match (former, change_parameters) {
-                (Former::Adopted(was), _) => EarlyDemux::of_former(was.early_demux_was_on),
-                (Former::Removed, true) => EarlyDemux::read(),
-                (Former::Removed, false) => EarlyDemux::leave(),
+            early_demux: match (was, change_parameters) {
+                (Some(was), _) => EarlyDemux::of_former(was.early_demux_was_on),
+                (None, true) => EarlyDemux::read(),
+                (None, false) => EarlyDemux::leave(),
             },
             reuse_sockets: ReuseSockets::default(),
-            taking: matches!(former, Former::Adopted(Adopted { taking: true, .. })),
-            is_own: former == Former::Removed,
+            taking: was.is_some_and(|was| was.taking),
+            is_own: was.is_none(),
+            replaced: former.map(|(_, numbers)| numbers),
             has_ipv6: has_ipv6(),
             netlink,
             as_put: AsPut::default(),
@@ -282,7 +290,7 @@ impl Interception {
             routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
             _claim: claim,
         };
-        if change_parameters && former == Former::Removed {
+        if change_parameters && was.is_none() {
             // Counters of an earlier run, which was killed.
             let old = untouched::table(&installed.plan.numbers);
             nftables::apply(&rules::removal(&old))?;
@@ -330,13 +338,16 @@ impl Interception {
     }
 
     /// Puts another plan with the same numbers in force, all rules at once. Existing connections
-    /// continue if their marks and interfaces are in the new plan.
+    /// continue if their marks and interfaces are in the new plan; so do the former sessions of the present plan.
     ///
     /// # Errors
     /// A change failed; the next [`refresh`](Self::refresh) tries again.
     pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
         self.marks = marks(&plan)?;
-        self.plan = plan;
+        self.plan = Plan {
+            former_sessions: std::mem::take(&mut self.plan.former_sessions),
+            ..plan
+        };
         // IPv6 may have been switched on or off since the last check.
         self.has_ipv6 = has_ipv6();
         self.ensure_delivery()?;
@@ -351,6 +362,10 @@ impl Interception {
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
     pub fn set_bypasses(&mut self, bypasses: Vec<IpNet>) -> Result<(), InterceptionError> {
+        // On a slow machine, a command may be repeated because its answer was late.
+        if self.plan.bypasses == bypasses && self.as_put.is_put() {
+            return Ok(());
+        }
         self.plan.bypasses = bypasses;
         self.put_rules()
     }
@@ -544,47 +559,6 @@ impl Interception {
 /// machine.
 fn has_ipv6() -> bool {
     !midspan_linux::ipv6::is_switched_off()
-}
-
-impl Drop for Interception {
-    fn drop(&mut self) {
-        if !self.is_own {
-            return;
-        }
-        // At a drop, an error cannot be returned. Without a relay the rules let all packets pass,
-        // and the next run replaces them.
-        let _ = nftables::apply(&rules::removal(&self.plan.numbers.table));
-        if self.has_timeouts() {
-            let _ = nftables::apply(&rules::removal(&timeouts::table(&self.plan.numbers)));
-        }
-        if self.counts {
-            let _ = nftables::apply(&rules::removal(&untouched::table(&self.plan.numbers)));
-        }
-        let _ = Probe::remove(&self.plan.numbers);
-        let _ = queue_target::remove(&queue_target::table(&self.plan.numbers));
-        let _ = local_delivery::remove(&self.netlink, &self.plan.numbers);
-        if self.early_demux.was_on() {
-            let _ = midspan_linux::waiting_sockets::end(self.marks.mask);
-        }
-        self.early_demux.restore();
-    }
-}
-
-/// Removes the leftovers of a killed process that had these numbers, unless another process uses them.
-///
-/// # Errors
-/// A leftover cannot be removed.
-fn remove_leftovers(numbers: &InterceptionNumbers) -> Result<(), InterceptionError> {
-    let Ok(_claim) = claim(numbers) else {
-        return Ok(());
-    };
-    let netlink = Netlink::open()?;
-    local_delivery::remove(&netlink, numbers)?;
-    nftables::apply(&rules::removal(&numbers.table))?;
-    nftables::apply(&rules::removal(&timeouts::table(numbers)))?;
-    nftables::apply(&rules::removal(&untouched::table(numbers)))?;
-    Probe::remove(numbers)?;
-    queue_target::remove(&queue_target::table(numbers)).map_err(InterceptionError::NoQueue)
 }
 
 /// How often rules are put in one call if another program changes rules at the same moment. After

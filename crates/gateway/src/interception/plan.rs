@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use super::former_sessions::{FormerListeners, FormerSessions};
 use super::left_alone::LeftAlone;
 use crate::initial_window::MarkField;
 use ipnet::IpNet;
@@ -108,6 +109,11 @@ pub struct Plan {
     pub client_leg_marks: BTreeSet<u32>,
     /// Marks that sockets towards servers may have, in addition to [`Marks::server_leg`].
     pub server_leg_marks: BTreeSet<u32>,
+    /// Sessions that began under other marks and zones. They continue.
+    pub former_sessions: Vec<FormerSessions>,
+    /// The former listeners, if they have other marks or sockets, and as long as their relay may open connections.
+    /// Half-open sockets belong to these listeners.
+    pub former_listeners: Option<FormerListeners>,
 }
 
 impl Plan {

@@ -1,11 +1,14 @@
 //! The ruleset as text. Without I/O.
 
-use std::fmt::{self, Display, Write};
+use std::collections::BTreeSet;
+use std::fmt::{Display, Write};
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use super::bypass::Bypass;
+use super::chain::Chain;
+use super::former_sessions::{FormerListeners, FormerSessions};
 use super::left_alone;
 use super::machine::{Machine, QueueMethod};
 use super::own_tables::{self, Parameter};
@@ -22,7 +25,7 @@ const MANGLE: i32 = -150;
 const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
-const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+pub(super) const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 /// The packet with which a client completes the handshake.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
 /// Sets of connections that have passed untouched and are watched. The kernel adds and removes
@@ -95,6 +98,9 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
     ] {
         let _ = write!(text, "{chain}");
     }
+    for (number, former) in plan.former_sessions.iter().enumerate() {
+        let _ = write!(text, "{}", Rules::former_client_leg(number, former));
+    }
     if taking {
         rules.intercept(&mut text);
     }
@@ -118,54 +124,8 @@ pub fn queue_probe(table: &str) -> String {
     )
 }
 
-struct Chain {
-    name: String,
-    base: Option<String>,
-    rules: Vec<String>,
-}
-
-impl Chain {
-    fn base(name: &str, kind: &str, hook: &str, priority: i32) -> Self {
-        Self {
-            name: name.to_owned(),
-            base: Some(format!(
-                "type {kind} hook {hook} priority {priority}; policy accept;"
-            )),
-            rules: Vec::new(),
-        }
-    }
-
-    fn regular(name: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            base: None,
-            rules: Vec::new(),
-        }
-    }
-
-    fn rule(mut self, rule: impl Into<String>) -> Self {
-        self.rules.push(rule.into());
-        self
-    }
-
-    fn rules(mut self, rules: impl IntoIterator<Item = String>) -> Self {
-        self.rules.extend(rules);
-        self
-    }
-}
-
-impl Display for Chain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "\tchain {} {{", self.name)?;
-        for line in self.base.iter().chain(&self.rules) {
-            writeln!(f, "\t\t{line}")?;
-        }
-        writeln!(f, "\t}}")
-    }
-}
-
-struct Rules<'a> {
-    plan: &'a Plan,
+pub(super) struct Rules<'a> {
+    pub plan: &'a Plan,
     marks: &'a Marks,
     reuse_ports: ReusePorts,
     takes_vrfs: bool,
@@ -184,33 +144,13 @@ impl Rules<'_> {
             )
     }
 
-    /// SYNs that the relay has sent again.
+    /// SYNs that the relay has sent again, or the former one.
     fn syns_sent_again(&self) -> Chain {
-        let mut chain = Chain::regular("from_this_machine");
-        for (selection, mark) in self.plan.selections.iter().zip(&self.marks.listeners) {
-            let marked = format!("{} meta l4proto tcp", self.is_marked([mark]));
-            for rung in &selection.rungs {
-                let hops = rung.hop_limit;
-                chain = chain
-                    .rules(rung.ipv4_port.map(|port| {
-                        format!("{marked} ip ttl {hops} tproxy ip to 127.0.0.1:{port} accept")
-                    }))
-                    .rules(rung.ipv6_port.map(|port| {
-                        format!("{marked} ip6 hoplimit {hops} tproxy ip6 to [::1]:{port} accept")
-                    }));
-            }
-            if let Some(port) = selection.ipv4_port {
-                let to = format!("meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} accept");
-                chain = chain.rule(format!("{marked} {to}"));
-            }
-            if let Some(port) = selection.ipv6_port {
-                let to = format!("meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept");
-                chain = chain.rule(format!("{marked} {to}"));
-            }
-        }
-        // Without a listening socket, this machine would answer in the server's name.
-        let lost = self.is_marked(&self.marks.listeners);
-        chain.rule(format!("{lost} drop"))
+        let marks = (self.marks.mask, &self.marks.listeners[..]);
+        let former = self.plan.former_listeners.iter();
+        Chain::regular("from_this_machine")
+            .rules(former.flat_map(FormerListeners::syns_sent_again))
+            .rules(to_listeners(&self.plan.selections, marks))
     }
 
     /// Packets from the clients' interfaces.
@@ -222,6 +162,7 @@ impl Rules<'_> {
             .rule(format!(
                 "meta l4proto tcp socket transparent 1 {client} goto client_leg"
             ))
+            .rules(self.former_client_legs("meta l4proto tcp socket transparent 1 "))
             // Twice: the second match finds a socket that the kernel was just replacing (see
             // `OPENING`).
             .rules([0, 1].map(|_| format!("{OURS} jump our_socket")))
@@ -236,6 +177,7 @@ impl Rules<'_> {
     /// A SYN with the addresses of a socket that exists.
     fn syn_for_socket(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
+        let half_open = self.half_open();
         // A kernel may lack `tproxy` for a family that is not intercepted.
         let ports = self.reuse_ports;
         let ipv4 = ports.ipv4.filter(|_| self.plan.takes_ipv4());
@@ -244,6 +186,7 @@ impl Rules<'_> {
             // The client has lost the connection, and detects from the answer that Midspan still
             // has it.
             .rule(format!("{client} goto client_leg"))
+            .rules(self.former_client_legs(""))
             .rules(not_a_whole_socket())
             // These rules remove a socket in TIME-WAIT, and end there: the SYN opens a new
             // connection, which may pass untouched. A half-open socket gets the SYN, and repeats
@@ -251,12 +194,12 @@ impl Rules<'_> {
             .rules(ipv4.map(|port| {
                 format!(
                     "meta nfproto ipv4 meta l4proto tcp tproxy ip to 127.0.0.1:{port} \
-                     goto client_leg"
+                     goto {half_open}"
                 )
             }))
             .rules(ipv6.map(|port| {
                 format!(
-                    "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} goto client_leg"
+                    "meta nfproto ipv6 meta l4proto tcp tproxy ip6 to [::1]:{port} goto {half_open}"
                 )
             }))
     }
@@ -267,7 +210,7 @@ impl Rules<'_> {
             .rules(["0", "1"].map(|w| format!("socket wildcard {w} goto our_whole_socket")))
             // A connection that is being opened, or whose socket is in TIME-WAIT.
             .rules(OPENING.map(|(set, ip, _)| format!("update @{set} {{ {} }}", ends(ip))))
-            .rule("goto client_leg")
+            .rule(format!("goto {}", self.half_open()))
     }
 
     /// Each match looks for the socket again, and may find another one than an earlier match.
@@ -277,8 +220,10 @@ impl Rules<'_> {
         let server = self.socket_is_marked(self.server_leg_marks());
         Chain::regular("our_whole_socket")
             .rule(format!("{client} goto client_leg"))
+            .rules(self.former_client_legs(""))
             // Servers, too, may be behind an interface of clients.
             .rule(format!("{server} goto to_this_machine"))
+            .rules(self.former_server_legs())
     }
 
     fn client_leg(&self) -> Chain {
@@ -307,14 +252,20 @@ impl Rules<'_> {
 
     fn server_leg(&self) -> Chain {
         let server = self.socket_is_marked(self.server_leg_marks());
-        let zone = self.plan.numbers.server_zone();
+        let former = self.plan.former_sessions.iter();
+        let zones: BTreeSet<u16> = former
+            .map(FormerSessions::server_zone)
+            .chain([self.plan.numbers.server_zone()])
+            .collect();
+        let zones = one_of(zones);
         Chain::regular("server_leg")
             .rule(format!("{server} goto to_this_machine"))
+            .rules(self.former_server_legs())
             .rules(not_a_whole_socket())
             // The socket is in TIME-WAIT, and the client has used its port again for a connection
             // that passes untouched.
             .rule(format!(
-                "ct direction reply ct original zone != {zone} return"
+                "ct direction reply ct original zone != {zones} return"
             ))
             .rule("goto to_this_machine")
     }
@@ -335,6 +286,7 @@ impl Rules<'_> {
         Chain::base("output", "filter", "output", BEFORE_CONNTRACK)
             .rule(format!("{clients} ct zone set {zone}"))
             .rule(format!("{servers} ct original zone set {server_zone}"))
+            .rules((self.plan.former_sessions.iter()).flat_map(FormerSessions::output))
     }
 
     /// A SYN that comes back through `lo` keeps its addresses, even if the host masquerades on
@@ -498,7 +450,7 @@ impl Rules<'_> {
     }
 
     fn is_marked<'m>(&self, marks: impl IntoIterator<Item = &'m u32>) -> String {
-        format!("meta mark & {:#010x} == {}", self.marks.mask, set(marks))
+        marked(self.marks.mask, marks)
     }
 
     fn is_ours(&self) -> String {
@@ -506,7 +458,7 @@ impl Rules<'_> {
     }
 
     fn socket_is_marked<'m>(&self, marks: impl IntoIterator<Item = &'m u32>) -> String {
-        format!("socket mark & {:#010x} == {}", self.marks.mask, set(marks))
+        socket_marked(self.marks.mask, marks)
     }
 
     /// The other bits of the mark belong to other programs.
@@ -544,14 +496,54 @@ fn ends(ip: &str) -> String {
     format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport")
 }
 
+/// Rules that give SYNs with these marks to the sockets of listeners, one mark for each.
+pub(super) fn to_listeners(selections: &[Selection], (mask, marks): (u32, &[u32])) -> Vec<String> {
+    let mut rules = Vec::new();
+    for (selection, mark) in selections.iter().zip(marks) {
+        let marked = format!("{} meta l4proto tcp", marked(mask, [mark]));
+        for rung in &selection.rungs {
+            let hops = rung.hop_limit;
+            rules.extend(rung.ipv4_port.map(|port| {
+                format!("{marked} ip ttl {hops} tproxy ip to 127.0.0.1:{port} accept")
+            }));
+            rules.extend(rung.ipv6_port.map(|port| {
+                format!("{marked} ip6 hoplimit {hops} tproxy ip6 to [::1]:{port} accept")
+            }));
+        }
+        rules.extend(selection.ipv4_port.map(|port| {
+            format!("{marked} meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} accept")
+        }));
+        rules.extend(
+            selection.ipv6_port.map(|port| {
+                format!("{marked} meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept")
+            }),
+        );
+    }
+    // Without a listening socket, this machine would answer in the server's name.
+    rules.push(format!("{} drop", self::marked(mask, marks)));
+    rules
+}
+
+/// The condition that a packet has one of these marks.
+pub(super) fn marked<'m>(mask: u32, marks: impl IntoIterator<Item = &'m u32>) -> String {
+    format!("meta mark & {mask:#010x} == {}", set(marks))
+}
+
+/// The condition that the socket of a packet has one of these marks.
+pub(super) fn socket_marked<'m>(mask: u32, marks: impl IntoIterator<Item = &'m u32>) -> String {
+    format!("socket mark & {mask:#010x} == {}", set(marks))
+}
+
 fn set<'m>(marks: impl IntoIterator<Item = &'m u32>) -> String {
-    let marks: Vec<String> = marks
-        .into_iter()
-        .map(|mark| format!("{mark:#010x}"))
-        .collect();
-    match &marks[..] {
+    one_of(marks.into_iter().map(|mark| format!("{mark:#010x}")))
+}
+
+/// A value, or a set of values.
+fn one_of(values: impl IntoIterator<Item = impl Display>) -> String {
+    let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
+    match &values[..] {
         [one] => one.clone(),
-        _ => format!("{{ {} }}", marks.join(", ")),
+        _ => format!("{{ {} }}", values.join(", ")),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use midspan_linux::nftables::{self, NftablesError};
 
+use super::former_sessions::{FormerListeners, FormerSessions};
 use super::machine::{Machine, QueueMethod};
 use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
@@ -54,6 +55,8 @@ fn plan() -> Plan {
         left_alone: Default::default(),
         client_leg_marks: BTreeSet::from([0x0100_0000]),
         server_leg_marks: BTreeSet::new(),
+        former_sessions: Vec::new(),
+        former_listeners: None,
     }
 }
 
@@ -404,4 +407,91 @@ fn a_syn_for_another_window_goes_to_other_sockets() {
         .unwrap();
     let usual = text.find("tproxy ip to 127.0.0.1:1234 accept").unwrap();
     assert!(four < usual && six < usual);
+}
+
+#[test]
+fn sessions_with_former_numbers_keep_their_zones() {
+    let mut plan = plan();
+    let numbers = InterceptionNumbers {
+        marks: MarkField::new(0x00f0_0000).unwrap(),
+        zone: 7800,
+        ..plan.numbers.clone()
+    };
+    let sessions = FormerSessions::new(&numbers, &BTreeSet::from([0x0010_0000]), &[].into());
+    plan.continue_sessions(sessions.unwrap());
+    let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
+    let machine = Machine {
+        queue: QueueMethod::Statement,
+        reuse_ports: REUSE_PORTS,
+        early_demux_was: true,
+        takes_vrfs: true,
+    };
+    let text = ruleset(&plan, &marks, machine, true);
+    let client = "socket mark & 0x00f00000 == { 0x00100000, 0x00f00000 } goto former_client_leg_0";
+    let server = "socket mark & 0x00f00000 == 0x00e00000 goto to_this_machine";
+    let from_clients = format!("meta l4proto tcp socket transparent 1 {client}");
+    assert!(
+        chain(&text, "from_clients").contains(&from_clients),
+        "{text}"
+    );
+    for (name, rules) in [
+        ("syn_for_socket", vec![client]),
+        ("our_whole_socket", vec![client, server]),
+        ("server_leg", vec![server]),
+        (
+            "former_client_leg_0",
+            vec!["ct zone set 7800 goto to_this_machine"],
+        ),
+        (
+            "output",
+            vec![
+                "meta mark & 0x00f00000 == { 0x00100000, 0x00f00000 } ct zone set 7800",
+                "meta mark & 0x00f00000 == 0x00e00000 ct original zone set 7801",
+            ],
+        ),
+    ] {
+        let present = chain(&text, name);
+        for rule in rules {
+            assert!(present.contains(&rule.to_owned()), "{name}: {present:?}");
+        }
+    }
+    let time_wait = "ct direction reply ct original zone != { 7701, 7801 } return".to_owned();
+    assert!(chain(&text, "server_leg").contains(&time_wait));
+    // While the former relay still opens connections, half-open sockets are its own, and it sends SYNs again.
+    let last = |text: &str, name: &str| chain(text, name).last().cloned().unwrap();
+    assert_eq!(last(&text, "our_socket"), "goto client_leg");
+    plan.former_listeners = Some(FormerListeners {
+        marks: numbers.marks,
+        selections: vec![Selection {
+            slot: 1,
+            ipv4_port: Some(4321),
+            ..Selection::default()
+        }],
+    });
+    let text = ruleset(&plan, &marks, machine, true);
+    assert_eq!(last(&text, "our_socket"), "goto former_client_leg_0");
+    assert!(last(&text, "syn_for_socket").ends_with("goto former_client_leg_0"));
+    let again = chain(&text, "from_this_machine");
+    assert_eq!(
+        again[..2],
+        [
+            "meta mark & 0x00f00000 == 0x00a00000 meta l4proto tcp meta nfproto ipv4 tproxy ip to \
+             127.0.0.1:4321 accept",
+            "meta mark & 0x00f00000 == 0x00a00000 drop",
+        ]
+    );
+}
+
+#[test]
+fn sessions_with_the_same_marks_need_no_rules_of_their_own() {
+    let mut plan = plan();
+    let numbers = plan.numbers.clone();
+    let sessions = FormerSessions::new(&numbers, &BTreeSet::from([0x0200_0000]), &[].into());
+    plan.continue_sessions(sessions.unwrap());
+    assert_eq!(plan.former_sessions, []);
+    assert_eq!(
+        plan.client_leg_marks,
+        BTreeSet::from([0x0100_0000, 0x0200_0000])
+    );
+    assert_eq!(plan.server_leg_marks, BTreeSet::new());
 }

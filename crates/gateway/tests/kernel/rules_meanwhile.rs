@@ -84,6 +84,8 @@ fn rules_of_interception_are_known_once_they_are_set() {
         left_alone: LeftAlone::default(),
         client_leg_marks: std::iter::empty().collect(),
         server_leg_marks: std::iter::empty().collect(),
+        former_sessions: Vec::new(),
+        former_listeners: None,
     };
     let mut interception = Interception::install(plan).unwrap();
     for taking in [true, false] {

@@ -1,6 +1,11 @@
 //! What cannot change while the proxy runs.
 
+use midspan_gateway::interception::FormerSessions;
+
 use super::Configuration;
+
+/// How many values of `marks.mask` running sessions may have.
+const FORMER_LIMIT: usize = 4;
 
 /// Takes over values of the running configuration; names those that differ.
 macro_rules! keep {
@@ -52,24 +57,39 @@ impl Configuration {
         }
     }
 
-    /// Replaces what not even another program can change while sessions continue by the running configuration's: names
-    /// and numbers that are in rules, in marks of sockets and in packets, and the control socket. Returns the keys that
-    /// had other values.
-    pub fn keep_numbers(&mut self, running: &Self) -> Vec<&'static str> {
+    /// Replaces numbers of sessions that another program cannot change by the running configuration's. These numbers are
+    /// in marks of sockets and in entries of connection tracking, so the rules have to tell sessions with the former
+    /// numbers, and `earlier` ones, from new sessions. Returns the keys that keep their values, with the reasons.
+    pub fn keep_numbers(
+        &mut self,
+        running: &Self,
+        earlier: &[FormerSessions],
+    ) -> Vec<(&'static str, &'static str)> {
+        let former = FormerSessions::new(&running.interception.numbers, &[].into(), &[].into());
+        let is_distinct = earlier
+            .iter()
+            .chain(&former)
+            .all(|sessions| sessions.are_distinct_from(&self.interception.numbers));
+        let has_same_marks = self.marks.marks == running.marks.marks;
+        let reason = match (has_same_marks, is_distinct) {
+            (true, true) => return Vec::new(),
+            (true, false) => {
+                "it changes together with marks.mask only, because both distinguish running sessions from new ones"
+            }
+            (false, true) if earlier.len() < FORMER_LIMIT => return Vec::new(),
+            (false, true) => "it has changed too often since the start: restart Midspan",
+            (false, false) => {
+                "the new mask has bits of a former one, so running sessions would look like new ones: \
+                 choose other bits, or restart Midspan"
+            }
+        };
         self.interception.numbers.marks = running.interception.numbers.marks;
-        keep! {
+        let keys = keep! {
             self, running,
             "marks.mask" => marks.marks,
-            "marks.table" => marks.table,
-            "marks.priority" => marks.priority,
-            "interception.table" => interception.numbers.table,
-            "interception.routing_table" => interception.numbers.routing_table,
-            "interception.rule_priority" => interception.numbers.rule_priority,
-            "interception.forward_priority" => interception.numbers.forward_priority,
             "interception.zone" => interception.numbers.zone,
-            "interception.queue" => interception.numbers.queue,
-            "control.socket" => control,
-        }
+        };
+        keys.into_iter().map(|key| (key, reason)).collect()
     }
 }
 
@@ -101,5 +121,41 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!((new.relay.threads, new.marks), (1, running.marks));
         assert_ne!(new.relay.drain_timeout, running.relay.drain_timeout);
+    }
+    #[test]
+    fn an_upgrade_changes_numbers_if_sessions_stay_distinct() {
+        let running = read("[marks]\nmask = 0xf0\n[interception]\nzone = 10\n");
+        let former = |of: &Configuration| {
+            FormerSessions::new(&of.interception.numbers, &[].into(), &[].into()).unwrap()
+        };
+        let change = |text: &str, earlier: &[FormerSessions]| {
+            let mut new = read(text);
+            let kept = new.keep_numbers(&running, earlier);
+            assert_eq!(new.interception.numbers.marks, new.marks.marks);
+            let keys: Vec<&str> = kept.iter().map(|(key, _)| *key).collect();
+            (new.marks.marks.mask(), new.interception.numbers.zone, keys)
+        };
+        let other = "[marks]\nmask = 0xf00\n[interception]\nzone = 20\ntable = \"t\"\n";
+        assert_eq!(change(other, &[]), (0xf00, 20, vec![]));
+        // Other names do not matter.
+        let names = "[marks]\nmask = 0xf0\n[interception]\nzone = 10\nqueue = 5\n";
+        assert_eq!(change(names, &[]), (0xf0, 10, vec![]));
+        // The zone alone, and a mask with common bits.
+        let zone = "[marks]\nmask = 0xf0\n[interception]\nzone = 20\n";
+        assert_eq!(change(zone, &[]), (0xf0, 10, vec!["interception.zone"]));
+        let wider = "[marks]\nmask = 0x1f0\n[interception]\nzone = 20\n";
+        let kept = vec!["marks.mask", "interception.zone"];
+        assert_eq!(change(wider, &[]), (0xf0, 10, kept.clone()));
+        // Earlier sessions count too. Those with the same numbers are no obstacle.
+        let same = former(&read(other));
+        assert_eq!(
+            change(other, std::slice::from_ref(&same)),
+            (0xf00, 20, vec![])
+        );
+        let zone = FormerSessions { zone: 30, ..same };
+        assert_eq!(change(other, &[zone]), (0xf0, 10, kept.clone()));
+        let many = [12, 16, 20, 24]
+            .map(|shift| former(&read(&format!("[marks]\nmask = {}\n", 0xf_u32 << shift))));
+        assert_eq!(change(other, &many), (0xf0, 10, kept));
     }
 }

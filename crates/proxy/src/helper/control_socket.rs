@@ -26,8 +26,19 @@ use crate::configuration::ControlSocket as Setting;
 
 /// Commands that may wait for the helper.
 const COMMAND_LIMIT: usize = 16;
+/// How long the former control socket of an upgrade remains, so that the program that has sent the command for the upgrade
+/// gets the result.
+const FORMER_TIME: Duration = Duration::from_secs(60);
 /// How long the present owner of the socket may take to accept a connection.
 const PROBE_LIMIT: Duration = Duration::from_millis(200);
+
+/// The control sockets of the proxy, which are not served yet.
+pub(super) struct ControlSockets {
+    /// The configured one.
+    present: Option<ControlSocket>,
+    /// The one of the former program, if it is at another place.
+    former: Option<ControlSocket>,
+}
 
 /// A control socket that is not served yet.
 pub(super) struct ControlSocket {
@@ -57,7 +68,87 @@ pub(super) struct Commands {
     waiting: Receiver<Command>,
     /// Readable if a command may wait.
     signal: Arc<OwnedFd>,
-    _file: SocketFile,
+    _file: Option<SocketFile>,
+    /// The file of the former control socket, and when it is removed.
+    former: Option<(SocketFile, Instant)>,
+}
+
+impl ControlSockets {
+    /// The configured control socket, after the one of the `former` program of this process. `None` if there is none.
+    ///
+    /// # Errors
+    /// The configured place cannot be used.
+    pub fn open(setting: &Setting, former: Option<ControlSocket>) -> Result<Option<Self>, Error> {
+        let place = match setting {
+            Setting::None => None,
+            Setting::At(path) => Some(path.clone()),
+            Setting::Default => default_socket(),
+        };
+        let stays = |former: &ControlSocket| Some(&former.file.path) == place.as_ref();
+        let sockets = match former {
+            Some(former) if stays(&former) => Self {
+                present: Some(former),
+                former: None,
+            },
+            former => Self {
+                present: ControlSocket::open(setting)?,
+                former,
+            },
+        };
+        let has_any = sockets.present.is_some() || sockets.former.is_some();
+        Ok(has_any.then_some(sockets))
+    }
+
+    /// Where the configured one is.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub fn place(&self) -> io::Result<Option<ControlPlace>> {
+        self.present.as_ref().map(ControlSocket::place).transpose()
+    }
+
+    /// Serves the control sockets, in a thread that ends with the process. The helper carries out the commands,
+    /// which include `/status` and the lists of `/drain`, `/bypass` and `/left-alone`. The relay answers all
+    /// other GET requests: for each one, the thread sends the relay one end of a new connection over `relay`.
+    ///
+    /// # Errors
+    /// The thread or its event loop cannot be created.
+    pub fn serve(self, relay: OwnedFd) -> Result<Commands, Error> {
+        let own = |socket: ControlSocket| {
+            let mut file = socket.file;
+            file.is_own = true;
+            (Clients::Local(socket.listener), file)
+        };
+        let (present, file) = self.present.map(own).unzip();
+        let (former, former_file) = self.former.map(own).unzip();
+        let listeners = present.into_iter().chain(former).collect();
+        let failed = Error::system("start the thread of the control socket");
+        let (waiting, signal) = start(listeners, relay).map_err(failed)?;
+        Ok(Commands {
+            waiting,
+            signal,
+            _file: file,
+            former: former_file.map(|file| (file, Instant::now() + FORMER_TIME)),
+        })
+    }
+}
+
+/// Starts the thread that reads requests of these clients. Returns the commands, and the descriptor that is readable if
+/// a command may wait.
+fn start(listeners: Vec<Clients>, relay: OwnedFd) -> io::Result<(Receiver<Command>, Arc<OwnedFd>)> {
+    let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+    let signal = Arc::new(eventfd(0, flags)?);
+    let (commands, waiting) = channel(COMMAND_LIMIT);
+    let pages = ControlPages::new(commands, Arc::clone(&signal), relay);
+    let give_up = || {
+        if let Err(error) = capability::give_up_all_but(&[]) {
+            error!("the thread of the control socket keeps its privileges: {error}");
+        }
+    };
+    Server::new(listeners, pages)?.start("control", give_up, |error| {
+        error!("commands are no longer accepted: {error}");
+    })?;
+    Ok((waiting, signal))
 }
 
 impl ControlSocket {
@@ -66,7 +157,7 @@ impl ControlSocket {
     ///
     /// # Errors
     /// The configured place cannot be used.
-    pub fn open(setting: &Setting) -> Result<Option<Self>, Error> {
+    fn open(setting: &Setting) -> Result<Option<Self>, Error> {
         match setting {
             Setting::None => Ok(None),
             Setting::At(path) => match Self::listen(path) {
@@ -107,11 +198,7 @@ impl ControlSocket {
         Ok(Self { listener, file })
     }
 
-    /// Where it is.
-    ///
-    /// # Errors
-    /// No descriptor is left.
-    pub fn place(&self) -> io::Result<ControlPlace> {
+    fn place(&self) -> io::Result<ControlPlace> {
         Ok(ControlPlace {
             path: self.file.path.clone(),
             socket: self.listener.try_clone()?.into(),
@@ -140,44 +227,19 @@ impl ControlSocket {
         let file = SocketFile::at(path)?;
         Ok(Self { listener, file })
     }
-
-    /// Serves the control socket, in a thread that ends with the process. The helper carries out the commands,
-    /// which include `/status` and the lists of `/drain`, `/bypass` and `/left-alone`. The relay answers all
-    /// other GET requests: for each one, the thread sends the relay one end of a new connection over `relay`.
-    ///
-    /// # Errors
-    /// The thread or its event loop cannot be created.
-    pub fn serve(self, relay: OwnedFd) -> Result<Commands, Error> {
-        let Self { listener, mut file } = self;
-        file.is_own = true;
-        let failed = Error::system("start the thread of the control socket");
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let start = || {
-            let signal = Arc::new(eventfd(0, flags)?);
-            let (commands, waiting) = channel(COMMAND_LIMIT);
-            let pages = ControlPages::new(commands, Arc::clone(&signal), relay);
-            let give_up = || {
-                if let Err(error) = capability::give_up_all_but(&[]) {
-                    error!("the thread of the control socket keeps its privileges: {error}");
-                }
-            };
-            Server::new(vec![Clients::Local(listener)], pages)?.start(
-                "control",
-                give_up,
-                |error| error!("commands are no longer accepted: {error}"),
-            )?;
-            Ok((waiting, signal))
-        };
-        let (waiting, signal) = start().map_err(failed)?;
-        Ok(Commands {
-            waiting,
-            signal,
-            _file: file,
-        })
-    }
 }
 
 impl Commands {
+    /// Removes the file of the former control socket when its time is over.
+    pub fn remove_former(&mut self, now: Instant) {
+        self.former.take_if(|(_, until)| now >= *until);
+    }
+
+    /// Removes the file of the former control socket, because another program is about to be executed.
+    pub fn end_former(&mut self) {
+        self.former = None;
+    }
+
     /// Readable when there is a command.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.signal.as_fd()

@@ -146,6 +146,7 @@ impl Guard {
             adopted: rules.interception.adoptable(),
             client_leg_marks: plan.client_leg_marks.clone(),
             server_leg_marks: plan.server_leg_marks.clone(),
+            former_sessions: plan.former_sessions.clone(),
         })
     }
 
@@ -338,11 +339,13 @@ impl Guard {
         if !self.take_back(COMMAND_WAIT)? {
             // If this is more than a question, the caller gets an answer meanwhile.
             if !is_question {
+                self.waiting.retain(|earlier| !change.replaces(earlier));
                 self.waiting.push(change);
             }
             return Err(Error::RulesLate);
         }
         let mut changes = std::mem::take(&mut self.waiting);
+        changes.retain(|earlier| !change.replaces(earlier));
         changes.push(change);
         self.begin(changes, false);
         match self.rules.take_back(COMMAND_WAIT) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 use midspan_document::Source;
 use midspan_gateway::initial_window::Places;
-use midspan_gateway::interception::Adopted;
+use midspan_gateway::interception::{Adopted, FormerSessions};
 use midspan_linux::execution;
 use midspan_service::logging::LogLevel;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drained::Drained;
 use super::listening::Open;
+use super::numbers_in_force::NumbersInForce;
 use super::slots::Slots;
 use crate::Error;
 use crate::configuration::Configuration;
@@ -47,6 +48,9 @@ pub(super) struct Inheritance {
     pub log_level: Option<LogLevel>,
     /// The text of the configuration in force. The file may be another one meanwhile.
     pub configuration: String,
+    /// The values in force that the text may not have.
+    #[serde(default)]
+    pub numbers: Option<NumbersInForce>,
     /// The process id of the relay.
     pub relay: u32,
     /// Relays of former programs.
@@ -95,6 +99,9 @@ pub(super) struct InheritedRules {
     pub client_leg_marks: BTreeSet<u32>,
     /// Marks that sockets towards servers may have.
     pub server_leg_marks: BTreeSet<u32>,
+    /// Sessions that began under other marks and zones.
+    #[serde(default)]
+    pub former_sessions: Vec<FormerSessions>,
 }
 
 impl Inheritance {
@@ -176,7 +183,13 @@ impl Inheritance {
     pub fn configuration(&self) -> Result<Configuration, Error> {
         let source = Source::of_file(&self.file, self.configuration.as_str());
         let configuration = Configuration::read(&source);
-        Ok(configuration.map_err(midspan_document::Error::from)?)
+        let mut configuration = configuration.map_err(midspan_document::Error::from)?;
+        if let Some(numbers) = &self.numbers {
+            let applied = numbers.apply(&mut configuration);
+            let wrong = |error| io::Error::new(ErrorKind::InvalidData, error);
+            applied.map_err(|error| Error::system("take over the marks")(wrong(error)))?;
+        }
+        Ok(configuration)
     }
 
     /// How many descriptors come with it: this text, the former program, and the connections and sockets.
@@ -209,6 +222,18 @@ pub(super) mod tests {
             file: "/etc/midspan/midspan.toml".into(),
             log_level: None,
             configuration: "[relay]\n".to_owned(),
+            numbers: Some(NumbersInForce {
+                threads: 2,
+                mask: 0xf00,
+                window_table: 1,
+                window_priority: 2,
+                table: "midspan".to_owned(),
+                routing_table: 3,
+                rule_priority: 4,
+                forward_priority: 5,
+                zone: 6,
+                queue: 7,
+            }),
             relay: 7,
             former: vec![FormerRelay {
                 id: 6,
@@ -232,6 +257,12 @@ pub(super) mod tests {
                 },
                 client_leg_marks: BTreeSet::from([1 << 24]),
                 server_leg_marks: BTreeSet::new(),
+                former_sessions: vec![FormerSessions {
+                    mask: 0xf0,
+                    zone: 10,
+                    client_leg_marks: BTreeSet::from([0xf0]),
+                    server_leg_marks: BTreeSet::from([0xe0]),
+                }],
             }),
             control: Some("/run/midspan/control.sock".into()),
             admin: Some("127.0.0.1:9464".parse().unwrap()),

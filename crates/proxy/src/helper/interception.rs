@@ -218,6 +218,8 @@ impl<'a> Marking<'a> {
             left_alone: LeftAlone::default(),
             client_leg_marks: marks_of(CLIENT_LEG).into_iter().flatten().collect(),
             server_leg_marks: marks_of(SERVER_LEG).into_iter().flatten().collect(),
+            former_sessions: Vec::new(),
+            former_listeners: None,
         }
     }
 

@@ -15,6 +15,7 @@ mod fragmenting;
 mod guard;
 mod inheritance;
 mod inherited;
+mod installing;
 mod interception;
 mod learned;
 mod learned_windows;
@@ -24,6 +25,7 @@ mod listening;
 mod measured;
 mod members;
 mod memory;
+mod numbers_in_force;
 mod own_addresses;
 mod program_trial;
 mod relay_process;
@@ -37,15 +39,13 @@ mod trial;
 mod upgrades;
 mod upgrading;
 
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use ipnet::IpNet;
-use midspan_gateway::initial_window::{InitialWindows, Places};
-use midspan_gateway::interception::{Accounting, Interception};
+use midspan_gateway::initial_window::InitialWindows;
+use midspan_gateway::interception::Accounting;
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::descriptor_passing;
 use midspan_linux::nftables;
@@ -61,15 +61,14 @@ use tracing::{error, info, warn};
 
 use crate::Error;
 use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
-use control_socket::ControlSocket;
+use control_socket::{ControlSocket, ControlSockets};
 pub(crate) use families::leave_out_missing;
-use firewall::Firewall;
 use former_relays::FormerRelays;
 use guard::Guard;
-use inheritance::Inheritance;
 #[cfg(feature = "fuzzing")]
 pub(crate) use inheritance::fuzzed as inheritance_fuzzed;
 use inherited::Inherited;
+use installing::{adopt_interception, install_initial_windows, install_interception};
 use interception::Marking;
 pub use interception::describe_rules;
 pub(crate) use listening::ListenError;
@@ -81,7 +80,6 @@ use own_addresses::MachineWatch;
 pub use program_trial::trial_main;
 use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
-use slots::Slots;
 use state::State;
 use supervision::{LOOK_PAUSE, Supervisor};
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
@@ -148,8 +146,10 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
         (Some(inherited), Some(former)) if inherited.is_return() => former.clone(),
         _ => Configuration::load(&options.configuration)?,
     };
+    let rules = inherited.as_deref().and_then(|of| of.state.rules.as_ref());
+    let earlier = rules.map_or(&[][..], |rules| &rules.former_sessions);
     let fixed = match &former {
-        Some(former) => configuration.keep_numbers(former),
+        Some(former) => configuration.keep_numbers(former, earlier),
         None => Vec::new(),
     };
     configuration.log.level = options.log_level.unwrap_or(configuration.log.level);
@@ -163,8 +163,8 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
             options.configuration.display()
         );
     }
-    for key in fixed {
-        warn!("{key} has changed in the file: it needs a restart");
+    for (key, reason) in fixed {
+        warn!("{key} has changed in the file and keeps its former value: {reason}");
     }
     let left_out = families::leave_out_and_say(&mut configuration)?;
     // Before the first route is set, so that no signal leaves a route behind.
@@ -172,7 +172,7 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     let notifier = Notifier::from_environment();
     check_machine(&configuration)?;
     let user = relay_user(&configuration)?;
-    let control = match inherited.as_deref() {
+    let former_control = match inherited.as_deref() {
         Some(Inherited {
             control: Some(socket),
             state,
@@ -183,11 +183,13 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
             let adopted = duplicate.and_then(|socket| ControlSocket::adopt(socket, path));
             Some(adopted.map_err(Error::system("take over the control socket"))?)
         }
-        Some(_) => None,
-        None => ControlSocket::open(&configuration.control)?,
+        _ => None,
     };
-    let control_place = control.as_ref().map(ControlSocket::place).transpose();
-    let control_place = control_place.map_err(Error::system(NO_DUPLICATE))?;
+    let control = ControlSockets::open(&configuration.control, former_control)?;
+    let control_place = control.as_ref().map(ControlSockets::place).transpose();
+    let control_place = control_place
+        .map_err(Error::system(NO_DUPLICATE))?
+        .flatten();
     if inherited.is_none() {
         remove_leftovers()?;
     }
@@ -199,7 +201,14 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     let configuration = drained.applied_to(&whole);
     let fragmenter = fragmenting::open(&configuration);
     let device = fragmenter.as_ref().map(|fragmenter| fragmenter.device);
+    let has_other_marks =
+        (former.as_ref()).is_some_and(|of| of.marks.marks != configuration.marks.marks);
+    // Sockets with other marks than before have none of these places.
     let places = state_of_former.and_then(|state| state.places.clone());
+    let places = places.filter(|_| !has_other_marks);
+    if let Some(former) = former.as_ref().filter(|of| of.marks != configuration.marks) {
+        InitialWindows::remove_former(former.marks)?;
+    }
     let windows = install_initial_windows(&configuration, places, device)?;
     raise_descriptor_limit();
     let limit = interception::slot_limit(&configuration, windows.as_ref());
@@ -209,15 +218,25 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     let slots = slots.assign(&configuration, limit);
     let marking = Marking::new(&configuration, &slots, windows.as_ref())?;
     let present = state_of_former
-        .map(|state| &state.open[..])
+        .map(|state| state.open.clone())
         .unwrap_or_default();
-    let (open, listeners) = listen(&configuration, &marking, present)?;
+    // The former sockets of transparent listeners have the former marks, as all sockets that they accept, and there is
+    // one for each thread. Clients do not see them, so there can be new ones.
+    let has_fewer_threads =
+        (former.as_ref()).is_some_and(|of| of.relay.threads > configuration.relay.threads);
+    let opens_anew = has_other_marks || has_fewer_threads;
+    let present: Vec<Open> = (present.into_iter())
+        .filter(|open| !(open.is_transparent && opens_anew))
+        .collect();
+    let (open, listeners) = listen(&configuration, &marking, &present)?;
     let state = State::open(&configuration.state)?;
     let (bypasses, kept_bypasses) = commands::kept_bypasses(state.as_ref());
     let bypasses = state_of_former.map_or(bypasses, |state| state.bypasses.clone());
-    let mut interception = match state_of_former {
+    let mut interception = match state_of_former.zip(former.as_ref()) {
         None => install_interception(&configuration, &marking, &open, &bypasses)?,
-        Some(former) => adopt_interception(&configuration, &marking, &open, former)?,
+        Some((state, former)) => {
+            adopt_interception(&configuration, &marking, &open, state, former)?
+        }
     };
     let admin = open_admin(&configuration, inherited.as_deref())?;
     let own_admin = admin.as_ref().map(OwnedFd::try_clone).transpose();
@@ -269,7 +288,9 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
         .map(|(control, relay)| control.serve(relay))
         .transpose()?;
     if let Some((interception, firewall)) = &mut interception {
-        interception.own();
+        if let Err(error) = interception.own() {
+            warn!("rules or routes of the former program may be left: {error}");
+        }
         interception.set_taking(firewall.lets_pass())?;
     }
     info!(
@@ -422,25 +443,6 @@ fn check_machine(configuration: &Configuration) -> Result<(), Error> {
     Ok(())
 }
 
-/// Installs the initial windows, at the places that they have already; `None` if no leg has one.
-fn install_initial_windows(
-    configuration: &Configuration,
-    places: Option<Places>,
-    device: Option<u32>,
-) -> Result<Option<InitialWindows>, Error> {
-    // Before anything is installed, checks that there are enough marks.
-    let limit = interception::slot_limit(configuration, None);
-    let slots = Slots::default().assign(configuration, limit);
-    Marking::new(configuration, &slots, None)?;
-    let windows = interception::windows(configuration);
-    if windows.is_empty() && places.is_none() {
-        return Ok(None);
-    }
-    let (numbers, places) = (configuration.marks, places.unwrap_or_default());
-    let windows = InitialWindows::install_at(numbers, places, &windows, device)?;
-    Ok(Some(windows))
-}
-
 /// Opens the sockets of all listeners, except those that are `present`.
 fn listen(
     configuration: &Configuration,
@@ -493,55 +495,6 @@ fn log_listener(configuration: &Configuration, listener: &Listener) {
             }
         }
     }
-}
-
-/// Logs which time-outs of connection tracking cannot be set.
-fn log_timeouts(interception: &Interception) {
-    if !interception.has_timeouts() {
-        warn!(
-            "neither the kernel nor nft has time-outs of connection tracking: the two entries of \
-             each session stay for as long after its end as the host's (two minutes), and few \
-             hundred new connections a second fill a table of usual size"
-        );
-    }
-}
-
-/// Sets the rules; `None` if no socket has a client's address. No connection is intercepted yet, and none
-/// later if the host's firewall would stop it.
-fn install_interception(
-    configuration: &Configuration,
-    marking: &Marking<'_>,
-    open: &[Open],
-    bypasses: &[IpNet],
-) -> Result<Option<(Interception, Firewall)>, Error> {
-    if !configuration.has_clients_addresses() {
-        return Ok(None);
-    }
-    let plan = marking.plan(open, &BTreeSet::new(), bypasses);
-    let interception = Interception::install(plan)?;
-    log_timeouts(&interception);
-    let firewall = Firewall::open(interception.probe()?);
-    Ok(Some((interception, firewall)))
-}
-
-/// Replaces the rules of the former program. `None` if no socket has, or had, a client's address.
-fn adopt_interception(
-    configuration: &Configuration,
-    marking: &Marking<'_>,
-    open: &[Open],
-    former: &Inheritance,
-) -> Result<Option<(Interception, Firewall)>, Error> {
-    let Some(rules) = &former.rules else {
-        return install_interception(configuration, marking, open, &former.bypasses);
-    };
-    let mut plan = marking.plan(open, &former.interfaces, &former.bypasses);
-    // Sockets may have these marks.
-    plan.client_leg_marks.extend(&rules.client_leg_marks);
-    plan.server_leg_marks.extend(&rules.server_leg_marks);
-    let interception = Interception::adopt(plan, rules.adopted)?;
-    log_timeouts(&interception);
-    let firewall = Firewall::open(interception.probe()?);
-    Ok(Some((interception, firewall)))
 }
 
 /// Seconds since 1970.

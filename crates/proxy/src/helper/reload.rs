@@ -17,12 +17,13 @@ use tracing::{error, info, warn};
 
 use super::firewall::Firewall;
 use super::guard::Guard;
+use super::installing::log_timeouts;
 use super::interception::{self, Marking};
 use super::listening::{self, Open, Threads};
 use super::relay_process::Listeners;
 use super::slots::Slots;
 use super::supervision::Supervisor;
-use super::{check_machine, families, log_listener, log_timeouts};
+use super::{check_machine, families, log_listener};
 use crate::Error;
 use crate::configuration::Configuration;
 

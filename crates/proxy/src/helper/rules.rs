@@ -41,6 +41,17 @@ pub(super) enum Change {
     EndLeavingAlone(Vec<Pair>),
 }
 
+impl Change {
+    /// Whether an earlier change has no effect any more. A command that is repeated, because its answer was late, makes
+    /// the same change again.
+    pub fn replaces(&self, earlier: &Self) -> bool {
+        matches!(
+            (self, earlier),
+            (Self::Bypasses(_), Self::Bypasses(_)) | (Self::Plan(_), Self::Plan(_))
+        )
+    }
+}
+
 /// The work of the thread.
 pub(super) struct Order {
     pub changes: Vec<Change>,

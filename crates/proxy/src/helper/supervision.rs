@@ -270,6 +270,9 @@ impl Supervisor {
             }
             self.notifier.handle_time(now, self.watch.still());
             self.look_at_memory(now)?;
+            if let Some(control) = &mut self.control {
+                control.remove_former(now);
+            }
             if events.reload && self.signals.take_reload() {
                 if self.is_draining() || self.is_lame_duck() {
                     warn!("no reload: the proxy is about to end");

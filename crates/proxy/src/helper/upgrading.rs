@@ -13,6 +13,7 @@ use tracing::{error, info, warn};
 
 use super::guard::Guard;
 use super::inheritance::{FORMAT, Inheritance};
+use super::numbers_in_force::NumbersInForce;
 use super::program_trial::Trial;
 use super::supervision::Supervisor;
 use crate::Error;
@@ -164,6 +165,9 @@ impl Supervisor {
         let sockets = [control, self.admin.as_ref().map(AsFd::as_fd)];
         let relay = (present.as_fd(), self.relay.control());
         let former = self.former.connections();
+        if let Some(control) = &mut self.control {
+            control.end_former();
+        }
         info!("upgrade: executing the program");
         let error = inheritance.execute(program.as_fd(), relay, former, sockets, || {
             match self.signals.is_to_end() {
@@ -186,6 +190,7 @@ impl Supervisor {
             file: self.file.clone(),
             log_level: self.log_level,
             configuration: self.whole.text().to_owned(),
+            numbers: Some(NumbersInForce::from(&self.configuration)),
             relay: self.relay.id(),
             former: self.former.list(Instant::now()),
             open: self.open.clone(),

@@ -2,12 +2,12 @@
 
 use std::io::{BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use midspan_proxy::client;
-use midspan_proxy::command::{Request, UpgradeState};
+use midspan_proxy::command::{Request, UpgradeState, ask, upgrade};
 use rustix::process::Signal;
 
 use super::support::*;
@@ -105,6 +105,39 @@ fn the_file_is_read_again() {
     assert!(text.contains("midspan_threads 3"), "{text}");
     assert_sum(session, &checksum());
     proxy.stop();
+}
+
+/// The control socket changes its place by an upgrade. The former one remains for the result of the command.
+#[kernel_test]
+fn the_control_socket_moves() {
+    let folder = tempfile::tempdir().unwrap();
+    let [former, place] = ["former", "present"].map(|name| folder.path().join(name));
+    let listener = listener("web", loopback(8080), server(b'a'));
+    let with = |socket: &str| format!("[control]\nsocket = \"{socket}\"\n{RELAY}{listener}");
+    let at = |place: &Path| with(place.to_str().unwrap());
+    let upgraded = |socket: &Path| {
+        let (status, _) = upgrade(socket, None, LIMIT).unwrap();
+        assert_upgraded(&status);
+        status
+    };
+    let proxy = Midspan::here(&at(&former));
+    let mut session = connect(loopback(8080));
+    assert_eq!(name(&mut session), b'a');
+    proxy.write(&at(&place));
+    let status = upgraded(&former);
+    assert_eq!(status.pid, proxy.id());
+    let answer = ask(&place, &Request::Status).unwrap();
+    assert_eq!(answer.status.unwrap().pid, proxy.id());
+    assert!(former.exists());
+    // The next upgrade, by a command over the new socket, is the end of the former one.
+    upgraded(&place);
+    assert!(!former.exists());
+    // Without a control socket, the present one remains for the result, too.
+    proxy.write(&with("none"));
+    upgraded(&place);
+    assert_sum(session, &checksum());
+    proxy.stop();
+    assert!(!place.exists());
 }
 
 /// A program that is none, that fails its trial, or that fails when it runs changes nothing.

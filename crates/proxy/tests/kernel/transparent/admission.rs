@@ -112,6 +112,8 @@ fn start(shared: &Shared, threads: usize) -> (Interception, Gate, Relay) {
         as_clients: false,
         client_leg_marks: [].into(),
         server_leg_marks: [].into(),
+        former_sessions: Vec::new(),
+        former_listeners: None,
         more_interfaces: [].into(),
         bypasses: Vec::new(),
         left_alone: LeftAlone::default(),

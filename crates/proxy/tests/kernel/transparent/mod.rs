@@ -44,6 +44,7 @@ mod towards_servers;
 mod tracking;
 mod unread_log;
 mod untaken;
+mod upgraded_numbers;
 mod upgrading;
 mod uplinks;
 

@@ -27,7 +27,14 @@ fn off(prefix: Option<&str>) -> Request {
 
 /// Ends the thread that makes connections, also after a failure.
 #[derive(Default)]
-struct EndTraffic(Arc<AtomicBool>);
+pub struct EndTraffic(Arc<AtomicBool>);
+
+impl EndTraffic {
+    /// Whether the thread is to end.
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.0)
+    }
+}
 
 impl Drop for EndTraffic {
     fn drop(&mut self) {
@@ -51,7 +58,7 @@ fn listeners_change_under_traffic() {
     let before = format!("{other}{TRANSPARENT_LISTENER}");
     std::thread::scope(|scope| {
         let end = EndTraffic::default();
-        let (stop, count, network, listener) = (Arc::clone(&end.0), &count, &network, &listener);
+        let (stop, count, network, listener) = (end.flag(), &count, &network, &listener);
         scope.spawn(move || {
             while !stop.load(Ordering::Relaxed) {
                 for server in [SERVER, SERVER6] {

@@ -75,7 +75,10 @@ fn sessions_and_rules_stay() {
 fn the_former_program_gets_rules_and_sessions_back() {
     let network = Network::new();
     let listener = network.listen(PORT);
-    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    let forward = "[[listener]]\nname = \"f\"\nlisten = \"127.0.0.1:8080\"\nto = \"10.3.0.2:80\"\n";
+    // With this key, the forward listener has a socket for each thread.
+    let text = TRANSPARENT.replace("threads = 2", "threads = 2\npin_threads = true") + forward;
+    let midspan = Midspan::ready(&network.gateway, &text);
     let relay = midspan.relay();
     let mut near = network.connect(SERVER, PORT).unwrap();
     let (mut far, _) = accept(&listener);
@@ -84,7 +87,7 @@ fn the_former_program_gets_rules_and_sessions_back() {
     });
     assert!(answer.ok, "{:?}", answer.error);
     // The new relay cannot get the sockets of the former one: it has fewer threads.
-    midspan.write(&TRANSPARENT.replace("threads = 2", "threads = 1"));
+    midspan.write(&text.replace("threads = 2", "threads = 1"));
     let status = midspan.upgrade(None);
     let last = status.upgrade.unwrap();
     assert_eq!(last.state, UpgradeState::Failed, "{:?}", last.error);
@@ -96,8 +99,14 @@ fn the_former_program_gets_rules_and_sessions_back() {
     let (mut far_again, _) = accept(&listener);
     echoes(&mut again, &mut far_again);
     assert_eq!(network.taken(PORT), taken + 1, "{}", midspan.log());
-    midspan.write(TRANSPARENT);
+    // Transparent listeners get other sockets.
+    midspan.write(&TRANSPARENT.replace("threads = 2", "threads = 1"));
     assert_upgraded(&midspan.upgrade(None));
+    let taken = network.taken(PORT);
+    let last = network.connect(SERVER, PORT).unwrap();
+    let (_far_last, _) = accept(&listener);
+    assert_eq!(network.taken(PORT), taken + 1, "{}", midspan.log());
+    abort(last);
     carries(near, far, 500_000);
     abort(again);
     midspan.stop();

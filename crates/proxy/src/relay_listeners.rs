@@ -101,22 +101,24 @@ impl RunningListeners {
                 Err(error) => tracing::error!("listener \"{}\" is closed: {error}", listener.name),
             }
         }
-        let opened = (gate.as_ref()).and_then(|gate| take_gate(gate, &all, &relay));
         let listeners = Self {
             relay,
-            gate: opened,
+            gate: None,
             gate_parts: gate,
             known,
         };
         Ok((listeners, taken.sessions))
     }
 
-    /// Continues the sessions of the predecessor. An error is logged, and does not end this relay.
-    pub fn take_sessions(&self, sessions: ComingSessions) {
+    /// Continues the sessions of the predecessor, and then opens the gate. Before that, a thread of the predecessor may
+    /// still accept a connection whose SYN this gate has sent again, and the predecessor would not have its server leg. An
+    /// error is logged, and does not end this relay.
+    pub fn take_sessions(&mut self, sessions: ComingSessions) {
         match self.relay.take_sessions(sessions, HANDOVER_LIMIT) {
             Ok(sessions) => info!(sessions, "taken over from the relay of the former program"),
             Err(error) => warn!("not all sessions were taken over: {error}"),
         }
+        self.open_gate();
     }
 
     /// Lets new connections pass untouched, waits until all connections that are being opened have become sessions,
@@ -142,8 +144,8 @@ impl RunningListeners {
         log_gate(&gate.statistics());
     }
 
-    /// Opens the gate again after [`end_openings`](Self::end_openings).
-    pub fn open_gate_again(&mut self) {
+    /// Opens the gate if it is closed, as after [`end_openings`](Self::end_openings).
+    pub fn open_gate(&mut self) {
         let all: Vec<Listener> = self.known.values().map(|of| of.listener.clone()).collect();
         let is_transparent = all.iter().any(Listener::is_transparent);
         let parts = self.gate_parts.as_ref().filter(|_| is_transparent);

@@ -173,7 +173,7 @@ fn serve() -> Result<(), Error> {
                 Err(error) => {
                     warn!("the sessions stay in this relay: {error}");
                     let reason = error.to_string();
-                    listeners.open_gate_again();
+                    listeners.open_gate();
                     message::send(&helper, &FromRelay::NotHandedOver { reason }, &[])?;
                 }
             }

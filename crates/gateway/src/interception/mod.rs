@@ -39,6 +39,7 @@ mod leaving_alone;
 mod left_alone;
 mod local_delivery;
 mod machine;
+mod mark_matches;
 pub(crate) mod own_tables;
 mod plan;
 mod port_reuse;
@@ -55,9 +56,10 @@ pub(crate) mod untouched;
 
 pub use accounting::Accounting;
 pub use adopted::Adopted;
-pub use former_sessions::{FormerListeners, FormerSessions};
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
-pub use plan::{InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks};
+pub use plan::{
+    FormerListeners, FormerSessions, InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks,
+};
 pub use untouched::Quic;
 
 use std::io;

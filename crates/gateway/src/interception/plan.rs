@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::former_sessions::{FormerListeners, FormerSessions};
 use super::left_alone::LeftAlone;
 use crate::initial_window::MarkField;
 use ipnet::IpNet;
@@ -250,6 +250,86 @@ impl Marks {
                     .collect::<Result<_, _>>()?,
             },
         })
+    }
+}
+
+/// The numbers of sessions that began before an upgrade.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerSessions {
+    /// The bits of a mark that belonged to Midspan.
+    pub mask: u32,
+    /// Zone of connection tracking of their client legs. Their server legs have the next zone.
+    pub zone: u16,
+    /// The marks of their sockets towards clients.
+    pub client_leg_marks: BTreeSet<u32>,
+    /// The marks of their sockets towards servers.
+    pub server_leg_marks: BTreeSet<u32>,
+}
+
+impl FormerSessions {
+    /// The sessions under `numbers`, whose sockets may also have these marks. `None` if the mark field is too small
+    /// for any session.
+    #[must_use]
+    pub fn new(
+        numbers: &InterceptionNumbers,
+        client_leg_marks: &BTreeSet<u32>,
+        server_leg_marks: &BTreeSet<u32>,
+    ) -> Option<Self> {
+        let Marks {
+            client_leg,
+            server_leg,
+            ..
+        } = Marks::new(numbers.marks, 0, 0).ok()?;
+        let with = |marks: &BTreeSet<u32>, mark| marks.iter().copied().chain([mark]).collect();
+        Some(Self {
+            mask: numbers.marks.mask(),
+            zone: numbers.zone,
+            client_leg_marks: with(client_leg_marks, client_leg),
+            server_leg_marks: with(server_leg_marks, server_leg),
+        })
+    }
+
+    /// Whether sessions under `numbers` are distinct from these sessions: no bit of a mark belongs to both, or all
+    /// numbers of sessions are the same.
+    #[must_use]
+    pub const fn are_distinct_from(&self, numbers: &InterceptionNumbers) -> bool {
+        let mask = numbers.marks.mask();
+        self.mask & mask == 0 || self.mask == mask && self.zone == numbers.zone
+    }
+
+    /// The zone of server legs.
+    pub(super) const fn server_zone(&self) -> u16 {
+        self.zone.wrapping_add(1)
+    }
+}
+
+/// The listeners of the former relay, which may still open connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormerListeners {
+    /// The bits of a mark that belonged to Midspan.
+    pub marks: MarkField,
+    /// The sockets of each listener.
+    pub selections: Vec<Selection>,
+}
+
+impl Plan {
+    /// Lets sessions continue that began earlier.
+    pub fn continue_sessions(&mut self, sessions: FormerSessions) {
+        if sessions.mask != self.numbers.marks.mask() {
+            self.former_sessions.push(sessions);
+            return;
+        }
+        // The plan has the fixed marks already.
+        let fixed = Marks::new(self.numbers.marks, 0, 0);
+        let is_fixed = |mark: &u32| {
+            let fixed = fixed.as_ref();
+            fixed.is_ok_and(|of| [of.client_leg, of.server_leg].contains(mark))
+        };
+        let added = |marks: BTreeSet<u32>| marks.into_iter().filter(|mark| !is_fixed(mark));
+        self.client_leg_marks
+            .extend(added(sessions.client_leg_marks));
+        self.server_leg_marks
+            .extend(added(sessions.server_leg_marks));
     }
 }
 

@@ -1,18 +1,18 @@
 //! The ruleset as text. Without I/O.
 
 use std::collections::BTreeSet;
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use super::bypass::Bypass;
 use super::chain::Chain;
-use super::former_sessions::{FormerListeners, FormerSessions};
 use super::left_alone;
 use super::machine::{Machine, QueueMethod};
+use super::mark_matches::{marked, one_of, socket_marked, to_listeners};
 use super::own_tables::{self, Parameter};
-use super::plan::{Marks, Plan, Selection};
+use super::plan::{FormerListeners, FormerSessions, Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
 use super::quic::{self, QUIC};
 
@@ -25,7 +25,7 @@ const MANGLE: i32 = -150;
 const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
-pub(super) const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 /// The packet with which a client completes the handshake.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
 /// Sets of connections that have passed untouched and are watched. The kernel adds and removes
@@ -99,7 +99,7 @@ pub fn ruleset(plan: &Plan, marks: &Marks, machine: Machine, taking: bool) -> St
         let _ = write!(text, "{chain}");
     }
     for (number, former) in plan.former_sessions.iter().enumerate() {
-        let _ = write!(text, "{}", Rules::former_client_leg(number, former));
+        let _ = write!(text, "{}", former.client_leg(number));
     }
     if taking {
         rules.intercept(&mut text);
@@ -124,8 +124,8 @@ pub fn queue_probe(table: &str) -> String {
     )
 }
 
-pub(super) struct Rules<'a> {
-    pub plan: &'a Plan,
+struct Rules<'a> {
+    plan: &'a Plan,
     marks: &'a Marks,
     reuse_ports: ReusePorts,
     takes_vrfs: bool,
@@ -162,7 +162,10 @@ impl Rules<'_> {
             .rule(format!(
                 "meta l4proto tcp socket transparent 1 {client} goto client_leg"
             ))
-            .rules(self.former_client_legs("meta l4proto tcp socket transparent 1 "))
+            .rules(
+                self.plan
+                    .former_client_legs("meta l4proto tcp socket transparent 1 "),
+            )
             // Twice: the second match finds a socket that the kernel was just replacing (see
             // `OPENING`).
             .rules([0, 1].map(|_| format!("{OURS} jump our_socket")))
@@ -177,7 +180,7 @@ impl Rules<'_> {
     /// A SYN with the addresses of a socket that exists.
     fn syn_for_socket(&self) -> Chain {
         let client = self.socket_is_marked(self.client_leg_marks());
-        let half_open = self.half_open();
+        let half_open = self.plan.half_open();
         // A kernel may lack `tproxy` for a family that is not intercepted.
         let ports = self.reuse_ports;
         let ipv4 = ports.ipv4.filter(|_| self.plan.takes_ipv4());
@@ -186,7 +189,7 @@ impl Rules<'_> {
             // The client has lost the connection, and detects from the answer that Midspan still
             // has it.
             .rule(format!("{client} goto client_leg"))
-            .rules(self.former_client_legs(""))
+            .rules(self.plan.former_client_legs(""))
             .rules(not_a_whole_socket())
             // These rules remove a socket in TIME-WAIT, and end there: the SYN opens a new
             // connection, which may pass untouched. A half-open socket gets the SYN, and repeats
@@ -210,7 +213,7 @@ impl Rules<'_> {
             .rules(["0", "1"].map(|w| format!("socket wildcard {w} goto our_whole_socket")))
             // A connection that is being opened, or whose socket is in TIME-WAIT.
             .rules(OPENING.map(|(set, ip, _)| format!("update @{set} {{ {} }}", ends(ip))))
-            .rule(format!("goto {}", self.half_open()))
+            .rule(format!("goto {}", self.plan.half_open()))
     }
 
     /// Each match looks for the socket again, and may find another one than an earlier match.
@@ -220,10 +223,10 @@ impl Rules<'_> {
         let server = self.socket_is_marked(self.server_leg_marks());
         Chain::regular("our_whole_socket")
             .rule(format!("{client} goto client_leg"))
-            .rules(self.former_client_legs(""))
+            .rules(self.plan.former_client_legs(""))
             // Servers, too, may be behind an interface of clients.
             .rule(format!("{server} goto to_this_machine"))
-            .rules(self.former_server_legs())
+            .rules(self.plan.former_server_legs())
     }
 
     fn client_leg(&self) -> Chain {
@@ -260,7 +263,7 @@ impl Rules<'_> {
         let zones = one_of(zones);
         Chain::regular("server_leg")
             .rule(format!("{server} goto to_this_machine"))
-            .rules(self.former_server_legs())
+            .rules(self.plan.former_server_legs())
             .rules(not_a_whole_socket())
             // The socket is in TIME-WAIT, and the client has used its port again for a connection
             // that passes untouched.
@@ -494,57 +497,6 @@ fn not_a_whole_socket() -> [String; 2] {
 /// Addresses and ports of a connection, as the client sends them.
 fn ends(ip: &str) -> String {
     format!("{ip} saddr . tcp sport . {ip} daddr . tcp dport")
-}
-
-/// Rules that give SYNs with these marks to the sockets of listeners, one mark for each.
-pub(super) fn to_listeners(selections: &[Selection], (mask, marks): (u32, &[u32])) -> Vec<String> {
-    let mut rules = Vec::new();
-    for (selection, mark) in selections.iter().zip(marks) {
-        let marked = format!("{} meta l4proto tcp", marked(mask, [mark]));
-        for rung in &selection.rungs {
-            let hops = rung.hop_limit;
-            rules.extend(rung.ipv4_port.map(|port| {
-                format!("{marked} ip ttl {hops} tproxy ip to 127.0.0.1:{port} accept")
-            }));
-            rules.extend(rung.ipv6_port.map(|port| {
-                format!("{marked} ip6 hoplimit {hops} tproxy ip6 to [::1]:{port} accept")
-            }));
-        }
-        rules.extend(selection.ipv4_port.map(|port| {
-            format!("{marked} meta nfproto ipv4 tproxy ip to 127.0.0.1:{port} accept")
-        }));
-        rules.extend(
-            selection.ipv6_port.map(|port| {
-                format!("{marked} meta nfproto ipv6 tproxy ip6 to [::1]:{port} accept")
-            }),
-        );
-    }
-    // Without a listening socket, this machine would answer in the server's name.
-    rules.push(format!("{} drop", self::marked(mask, marks)));
-    rules
-}
-
-/// The condition that a packet has one of these marks.
-pub(super) fn marked<'m>(mask: u32, marks: impl IntoIterator<Item = &'m u32>) -> String {
-    format!("meta mark & {mask:#010x} == {}", set(marks))
-}
-
-/// The condition that the socket of a packet has one of these marks.
-pub(super) fn socket_marked<'m>(mask: u32, marks: impl IntoIterator<Item = &'m u32>) -> String {
-    format!("socket mark & {mask:#010x} == {}", set(marks))
-}
-
-fn set<'m>(marks: impl IntoIterator<Item = &'m u32>) -> String {
-    one_of(marks.into_iter().map(|mark| format!("{mark:#010x}")))
-}
-
-/// A value, or a set of values.
-fn one_of(values: impl IntoIterator<Item = impl Display>) -> String {
-    let values: Vec<String> = values.into_iter().map(|value| value.to_string()).collect();
-    match &values[..] {
-        [one] => one.clone(),
-        _ => format!("{{ {} }}", values.join(", ")),
-    }
 }
 
 fn ports(ranges: &[RangeInclusive<u16>]) -> String {

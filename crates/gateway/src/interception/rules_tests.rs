@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 
 use midspan_linux::nftables::{self, NftablesError};
 
-use super::former_sessions::{FormerListeners, FormerSessions};
 use super::machine::{Machine, QueueMethod};
-use super::plan::{InterceptionNumbers, Marks, Plan, Selection};
+use super::plan::{FormerListeners, FormerSessions, InterceptionNumbers, Marks, Plan, Selection};
 use super::port_reuse::ReusePorts;
 use super::rules::ruleset;
 use crate::initial_window::MarkField;

@@ -74,6 +74,7 @@ fn memory_and_descriptors_stay_the_same() {
     let read = |count: &AtomicUsize| count.load(Ordering::Relaxed);
     assert_eq!((read(&outcomes.short), read(&outcomes.wrong)), (0, 0));
     assert!(read(&outcomes.complete) > 0);
+    let mut beyond = Vec::new();
     for (what, means) in [("own memory", memory), ("descriptors", descriptors)] {
         // Without enough minutes, there is no slope.
         let first = (means.len() as f64 * WARM_UP).round() as usize;
@@ -86,8 +87,11 @@ fn memory_and_descriptors_stay_the_same() {
             high * 100.0,
             means.len() - first
         );
-        assert!(-MOST <= low && high <= MOST, "{what}: {means:?}");
+        if low < -MOST || MOST < high {
+            beyond.push((what, means));
+        }
     }
+    assert!(beyond.is_empty(), "{beyond:?}");
 }
 
 /// The interval of the slope in an hour, as a share of the mean, of means of a minute; `None` for fewer than 42.

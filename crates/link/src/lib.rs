@@ -89,6 +89,6 @@ pub use queue_management::{Management, QueueManagement};
 pub use rate_meter::{RateMeter, RateSample};
 pub use recorded_trace::{Opportunities, RecordedTrace, Trace, TraceError};
 pub use schedule::{Schedule, ScheduleError, State, Step};
-pub use seed::{Direction, Stream, Streams, stream};
+pub use seed::{Direction, Stream, Streams, stream, uniform};
 pub use stage::{Output, Outputs, Stage, Waiting};
 pub use transmitter::Transmitter;

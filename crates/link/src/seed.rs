@@ -56,6 +56,15 @@ pub fn stream(seed: u64, link: &str, direction: Direction) -> Stream {
     Stream::new(state, wide())
 }
 
+/// A draw from the open interval (0, 1): 53 random bits and a half.
+#[must_use]
+pub fn uniform(stream: &mut Stream) -> f64 {
+    use rand_pcg::rand_core::Rng;
+    #[allow(clippy::cast_precision_loss)] // 53 bits fit.
+    let bits = (stream.next_u64() >> 11) as f64;
+    (bits + 0.5) / 9_007_199_254_740_992.0
+}
+
 /// The random streams of one direction of a link: one for each purpose.
 #[derive(Debug, Clone, Copy)]
 pub struct Streams<'a> {

@@ -55,6 +55,78 @@ pub enum OverlayCommand {
                       key /etc/midspan/overlay.key"
     )]
     Key(KeyOptions),
+    /// Simulate an overlay of hundreds of nodes, and compare the chosen routes with the best ones
+    ///
+    /// Each node chooses by the code of the proxy, and gets only what it would measure. The network is synthetic, or has
+    /// the round trips of measured data: `--matrix` is a folder of `NetLatency-Data` (`Seattle`, `PlanetLab`), or one with
+    /// Skyplane's `latency.csv` and `throughput.csv`. Losses, brownouts and outages are drawn. The same seed gives
+    /// the same results.
+    #[cfg(feature = "lab")]
+    #[command(
+        after_help = "Examples:\n  midspan overlay simulate --transit 10 --leaves 40 --rate 50 --duration 600s\n  midspan \
+                      overlay simulate --matrix NetLatency-Data/Seattle --transit 20"
+    )]
+    Simulate(SimulateOptions),
+    /// Simulate an overlay of hundreds of nodes, and compare the chosen routes with the best ones
+    #[cfg(not(feature = "lab"))]
+    #[command(disable_help_flag = true)]
+    Simulate(crate::lab_package::PassedOn),
+}
+
+/// Options of `midspan overlay simulate`.
+#[cfg(feature = "lab")]
+#[derive(Debug, Args)]
+pub struct SimulateOptions {
+    /// The seed of all random numbers
+    #[arg(long, value_name = "NUMBER", default_value_t = 1)]
+    pub seed: u64,
+    /// Transit nodes; of measured data, those with the smallest median round trip
+    #[arg(long, value_name = "NUMBER", default_value_t = 30)]
+    pub transit: usize,
+    /// Leaves of a synthetic network, at which sessions begin and end
+    #[arg(long, value_name = "NUMBER", default_value_t = 270)]
+    pub leaves: usize,
+    /// Exits to which each leaf sends sessions
+    #[arg(long, value_name = "NUMBER", default_value_t = 10)]
+    pub exits: usize,
+    /// Sessions that begin in a second
+    #[arg(long, value_name = "NUMBER", default_value_t = 500.0, value_parser = session_rate)]
+    pub rate: f64,
+    /// How long sessions begin
+    #[arg(long, value_name = "TIME", default_value = "1 h", value_parser = from_second_to_hour)]
+    pub duration: TimeSpan,
+    /// A folder with measured round trips
+    #[arg(long, value_name = "FOLDER")]
+    pub matrix: Option<PathBuf>,
+    /// The format of the data; without it, the names of the files decide
+    #[arg(long, value_name = "FORMAT", requires = "matrix")]
+    pub format: Option<MatrixFormat>,
+    /// How long a slice of the data lasts [default: 15.7 s for Seattle, 12 h for PlanetLab]
+    #[arg(long, value_name = "TIME", requires = "matrix")]
+    pub slice: Option<TimeSpan>,
+    /// How results are printed.
+    #[command(flatten)]
+    pub output: Output,
+}
+
+/// A format of measured data.
+#[cfg(feature = "lab")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum MatrixFormat {
+    /// `SeattleData_1`, …: round trips in seconds
+    Seattle,
+    /// `PlanetLabData_1`, …: round trips in milliseconds
+    Planetlab,
+    /// `latency.csv`, `throughput.csv`
+    Skyplane,
+}
+
+#[cfg(feature = "lab")]
+fn session_rate(text: &str) -> Result<f64, String> {
+    let rate: Result<f64, _> = text.parse();
+    rate.ok()
+        .filter(|rate| (0.1..=100_000.0).contains(rate))
+        .ok_or_else(|| "write a number of sessions from 0.1 to 100000".to_owned())
 }
 
 /// Options of `midspan overlay key`.

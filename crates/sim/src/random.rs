@@ -1,8 +1,8 @@
 //! Random streams of nodes and sources, and draws that give the same results on every machine.
 
+pub(crate) use midspan_link::uniform;
 use midspan_link::{Direction, Stream, stream};
 use midspan_units::TimeSpan;
-use rand_pcg::rand_core::Rng;
 
 /// The distribution of a random value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,13 +30,6 @@ pub enum Distribution {
 /// never equals that of a link (names of links contain no slash).
 pub(crate) fn stream_for(seed: u64, purpose: &str, place: &str) -> Stream {
     stream(seed, &format!("{purpose}/{place}"), Direction::Up)
-}
-
-/// A draw from the open interval (0, 1): 53 random bits and a half.
-pub(crate) fn uniform(stream: &mut Stream) -> f64 {
-    #[allow(clippy::cast_precision_loss)] // 53 bits fit.
-    let bits = (stream.next_u64() >> 11) as f64;
-    (bits + 0.5) / 9_007_199_254_740_992.0
 }
 
 /// A whole number below `limit`, which is above zero; all are equally likely.

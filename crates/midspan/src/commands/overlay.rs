@@ -1,6 +1,8 @@
 //! `midspan overlay`: the nodes of an overlay, the routes to a destination, and the registry of nodes.
 
 mod key;
+#[cfg(feature = "lab")]
+mod simulate;
 
 use midspan_proxy::client::{self, Place};
 use midspan_proxy::command::find_socket;
@@ -30,6 +32,10 @@ pub fn overlay(options: &OverlayOptions) -> Outcome {
         }
         OverlayCommand::Follow(arguments) => follow(arguments),
         OverlayCommand::Key(options) => key::key(options),
+        #[cfg(feature = "lab")]
+        OverlayCommand::Simulate(options) => simulate::simulate(options),
+        #[cfg(not(feature = "lab"))]
+        OverlayCommand::Simulate(_) => crate::lab_package::become_lab(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use midspan_units::TimeSpan;
+use midspan_units::{Probability, Time, TimeSpan};
 
 use super::liveness::Health;
 use super::load::Overload;
@@ -17,8 +17,13 @@ pub struct Candidate {
     pub prediction: Option<TimeSpan>,
     /// Why it is not taken, whatever the prediction; `None` if nothing is against it.
     pub obstacle: Option<Obstacle>,
-    /// The load of its busiest transit node in 1/1000, as the nodes have reported it.
+    /// The load of its busiest transit node in 1/1000, as the nodes have reported it, smoothed over 10 s.
     pub load: u16,
+    /// The share of new sessions that its transit nodes keep; the others take another route.
+    pub kept: Probability,
+    /// When each of its transit nodes had answered at last: the oldest of these times. `None` if one has never answered.
+    /// Without transit nodes, the time of the comparison.
+    pub transit_heard: Option<Time>,
 }
 
 /// Why a route is not taken.

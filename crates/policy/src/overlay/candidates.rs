@@ -1,83 +1,120 @@
 //! The routes to an exit: straight, over one transit node, over two.
 
-use std::collections::BTreeMap;
+#[cfg(test)]
+mod plain;
+
+use std::cell::Cell;
 
 use ipnet::IpNet;
-use midspan_units::{BitRate, Time, TimeSpan};
+use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::candidate::{Candidate, Obstacle};
-use super::known::KnownOverlay;
+use super::kept_share::KeptShare;
+use super::known::{KnownOverlay, NodeState};
+use super::lazy_rates::LazyRates;
 use super::liveness::Health;
 use super::loss::UNKNOWN_LOSS;
-use super::prediction::{RouteLeg, completion_time};
-use super::{Congestion, Node, NodeKind, NodeName, Overlay, Route};
+use super::prediction::RouteLeg;
+use super::timed_legs::LegsOut;
+use super::topology::Topology;
+use super::{Congestion, NodeName, Overlay, Route, RowLeg};
 
 /// Most routes of each length that are predicted: those with the shortest round trips.
 const MOST_OF_LENGTH: usize = 16;
+/// A route over two transit nodes begins with one of this many shortest legs, and ends with one of as many: an overlay of 30
+/// transit nodes has 870 such routes to each exit, and nearly all of them are detours.
+const MOST_ENDS: usize = 12;
 /// With more transit nodes, there are no routes over two of them.
 const MOST_PAIRED: usize = 32;
-/// The rate of legs if none was measured at all: then only round trips and losses differ.
-const ASSUMED_RATE: u64 = 100_000_000;
 
-/// The largest measured rates out of each node, and into each one, in bit/s. A leg without a rate of its
-/// own has the smaller one of the two: neither end has shown that it carries more.
-struct Rates<'a> {
-    out: BTreeMap<&'a NodeName, BitRate>,
-    into: BTreeMap<&'a NodeName, BitRate>,
+/// A node after this one, and what is known of it.
+struct Stop<'a> {
+    name: &'a NodeName,
+    state: NodeState<'a>,
+    /// Reported times of the legs that begin at it.
+    timed: Option<&'a LegsOut>,
+    /// The place of the leg to it in the row that was read last.
+    near: Cell<usize>,
 }
 
-/// For each node that can be the first one of a route, the legs to it.
-type FirstLegs<'a> = BTreeMap<&'a NodeName, Vec<NodeName>>;
+/// What is known of the leg between two nodes, neither of which is this one.
+#[derive(Clone, Copy)]
+struct Between<'a> {
+    /// As the first and as the second one report it, and when.
+    reports: [Option<(Time, &'a RowLeg)>; 2],
+    /// As the times of sessions in both directions show it.
+    timed: [Option<(Time, TimeSpan)>; 2],
+    /// Neither of them reports other legs.
+    is_silent: bool,
+}
 
-fn first_legs<'a>(legs: &'a FirstLegs<'_>, node: &NodeName) -> std::slice::Iter<'a, NodeName> {
-    legs.get(node).map_or(&[][..], Vec::as_slice).iter()
+/// A leg from this node.
+struct First<'a> {
+    /// Its name, with its uplink.
+    name: &'a NodeName,
+    /// The place of the node at its end among the transit nodes; that of the exit is after these.
+    stop: usize,
+    round_trip: Option<TimeSpan>,
+    /// Whether the node at its end can be used.
+    health: Health,
+}
+
+/// A route: its first leg, by its place, and the places of the nodes after that.
+struct Places<'a> {
+    first: usize,
+    others: [Option<usize>; 2],
+    /// Between the two transit nodes, if there are two.
+    between: Option<Between<'a>>,
+}
+
+/// The search for the routes to one exit.
+struct Search<'a> {
+    known: &'a KnownOverlay,
+    now: Time,
+    own: &'a NodeName,
+    /// Transit nodes, and the exit at the end.
+    stops: Vec<Stop<'a>>,
+    firsts: Vec<First<'a>>,
+    /// Between each transit node and the exit.
+    to_exit: Vec<Between<'a>>,
+    /// The leg from the exit to each transit node, for its data.
+    from_exit: Vec<Option<RouteLeg>>,
+    /// The leg from the end of each first leg to this node.
+    to_own: Vec<Option<RouteLeg>>,
 }
 
 impl KnownOverlay {
     /// All routes to this exit, the straight ones first.
     #[must_use]
     pub fn candidates(&self, now: Time, overlay: &Overlay, exit: &NodeName) -> Vec<Candidate> {
-        let own = &overlay.own;
-        let is_exit = overlay
-            .node(exit)
-            .is_some_and(|node| node.address.is_some());
-        if !is_exit || exit == own {
+        let topology = Topology::of(overlay);
+        self.candidates_in(now, &topology, overlay.choice.transfer, exit)
+    }
+
+    /// The same in an overlay with this topology, for transfers of this size.
+    pub(super) fn candidates_in(
+        &self,
+        now: Time,
+        topology: &Topology,
+        transfer: ByteSize,
+        exit: &NodeName,
+    ) -> Vec<Candidate> {
+        let own = topology.own();
+        if exit == own || topology.legs_to(exit).is_empty() {
             return Vec::new();
         }
-        let carries =
-            |node: &&Node| node.transit && node.kind == NodeKind::Midspan && node.address.is_some();
-        let transit: Vec<&NodeName> = (overlay.nodes.iter())
-            .filter(carries)
-            .map(|node| &node.name)
-            .filter(|node| *node != own && *node != exit)
-            .collect();
-        let legs: FirstLegs<'_> = (transit.iter().copied().chain([exit]))
-            .map(|node| (node, overlay.legs_to(node)))
-            .collect();
-        let one = transit.iter().flat_map(|node| {
-            let firsts = first_legs(&legs, node);
-            firsts.map(move |first| vec![first, exit])
+        let rates = LazyRates::new(now, self, topology);
+        let search = Search::new(now, self, topology, exit, &rates);
+        let straight = search.firsts_to(search.exit()).map(|first| Places {
+            first,
+            others: [None, None],
+            between: None,
         });
-        let mut routes = self.shortest(now, own, one);
-        if transit.len() <= MOST_PAIRED {
-            let pairs = transit.iter().flat_map(|node| {
-                let others = transit.iter().filter(move |second| *second != node);
-                let firsts = first_legs(&legs, node);
-                firsts.flat_map(move |first| {
-                    others.clone().map(move |second| vec![first, *second, exit])
-                })
-            });
-            // A longer route with an unknown leg is of no use before the shorter ones are known.
-            let is_known = |nodes: &Vec<&NodeName>| self.sum(now, own, nodes).is_some();
-            routes.extend(self.shortest(now, own, pairs.filter(is_known)));
-        }
-        let rates = self.rates(now, own);
-        first_legs(&legs, exit)
-            .map(|first| vec![first])
-            .chain(routes)
-            .filter_map(|nodes| Route::new(nodes.into_iter().cloned().collect()))
-            .map(|route| self.candidate(now, overlay, route, &rates))
-            .collect()
+        let routes = straight
+            .chain(search.over_one())
+            .chain(search.over_two())
+            .filter_map(|places| search.candidate(&places, transfer, &rates));
+        routes.collect()
     }
 
     /// The predicted completion time of a session by this route, or without one, to this network of
@@ -90,7 +127,24 @@ impl KnownOverlay {
         route: Option<&Route>,
         site: IpNet,
     ) -> Option<TimeSpan> {
-        let rates = self.rates(now, &overlay.own);
+        self.prediction_in(
+            now,
+            &Topology::of(overlay),
+            overlay.choice.transfer,
+            (route, site),
+        )
+    }
+
+    /// The same in an overlay with this topology, for transfers of this size.
+    pub(super) fn prediction_in(
+        &self,
+        now: Time,
+        topology: &Topology,
+        transfer: ByteSize,
+        (route, site): (Option<&Route>, IpNet),
+    ) -> Option<TimeSpan> {
+        let own = topology.own();
+        let rates = LazyRates::new(now, self, topology);
         let exit = route.and_then(|route| route.nodes().last());
         let exit = exit.map(NodeName::node);
         let round_trip = self.last_leg(now, exit.as_ref(), site)?;
@@ -102,115 +156,29 @@ impl KnownOverlay {
             is_hop: false,
         }];
         if let Some(route) = route {
-            legs.extend(self.legs(now, overlay, route, &rates)?);
+            let hops: Vec<_> = route.hops(own).collect();
+            for (near, far) in hops.into_iter().rev() {
+                let row = self.row(now, far).and_then(|(_, row)| row.leg_to(near));
+                let round_trip = self.round_trip(now, own, far, near)?;
+                legs.push(self.leg(now, (far, near, own), (round_trip, row), &rates)?);
+            }
         }
-        completion_time(&legs, overlay.choice.transfer)
+        self.times.completion_time(&legs, transfer)
     }
 
-    /// The routes with the shortest round trips; those that are not measured come last.
-    fn shortest<'a>(
-        &self,
-        now: Time,
-        own: &NodeName,
-        routes: impl Iterator<Item = Vec<&'a NodeName>>,
-    ) -> Vec<Vec<&'a NodeName>> {
-        let mut routes: Vec<_> = routes
-            .map(|nodes| (self.sum(now, own, &nodes), nodes))
-            .collect();
-        routes.sort_by_key(|(sum, _)| sum.unwrap_or(TimeSpan::from_nanoseconds(u64::MAX)));
-        routes.truncate(MOST_OF_LENGTH);
-        routes.into_iter().map(|(_, nodes)| nodes).collect()
-    }
-
-    /// The sum of the round trips of a route.
-    fn sum(&self, now: Time, own: &NodeName, nodes: &[&NodeName]) -> Option<TimeSpan> {
-        let from = std::iter::once(&own).chain(nodes);
-        let mut hops = from.zip(nodes);
-        hops.try_fold(TimeSpan::ZERO, |sum, (from, to)| {
-            Some(sum + self.round_trip(now, own, from, to)?)
-        })
-    }
-
-    fn candidate(
-        &self,
-        now: Time,
-        overlay: &Overlay,
-        route: Route,
-        rates: &Rates<'_>,
-    ) -> Candidate {
-        let own = &overlay.own;
-        let legs = self.legs(now, overlay, &route, rates);
-        let prediction = legs.and_then(|legs| completion_time(&legs, overlay.choice.transfer));
-        let load = route
-            .transit()
-            .iter()
-            .map(|node| self.load(now, node))
-            .max();
-        Candidate {
-            obstacle: self.obstacle(now, own, &route),
-            prediction,
-            load: load.unwrap_or(0),
-            route,
-        }
-    }
-
-    fn obstacle(&self, now: Time, own: &NodeName, route: &Route) -> Option<Obstacle> {
-        let overloaded = |node: &NodeName| {
-            let overload = self.overload(now, node)?;
-            Some(Obstacle::Overloaded(node.clone(), overload))
-        };
-        if let Some(obstacle) = route.nodes().iter().find_map(overloaded) {
-            return Some(obstacle);
-        }
-        let first = route.nodes().first()?;
-        let health = self.health(now, first);
-        if health != Health::Up {
-            return Some(Obstacle::Unwell(first.clone(), health));
-        }
-        let leg = |from: &NodeName, to: &NodeName| (from.clone(), to.clone());
-        let mut hops = route.hops(own);
-        if let Some((from, to)) = hops.find(|(from, to)| self.is_broken(now, from, to)) {
-            let (from, to) = leg(from, to);
-            return Some(Obstacle::Broken { from, to });
-        }
-        let is_unknown =
-            |(from, to): &(&NodeName, &NodeName)| self.round_trip(now, own, from, to).is_none();
-        let (from, to) = route.hops(own).find(is_unknown)?;
-        let (from, to) = leg(from, to);
-        Some(Obstacle::Unmeasured { from, to })
-    }
-
-    /// The legs of a route in the direction of the data of a download: the exit's first.
-    fn legs(
-        &self,
-        now: Time,
-        overlay: &Overlay,
-        route: &Route,
-        rates: &Rates<'_>,
-    ) -> Option<Vec<RouteLeg>> {
-        let own = &overlay.own;
-        let hops = route.hops(own);
-        let legs = hops.map(|(near, far)| self.leg(now, overlay, (far, near), rates));
-        let mut legs = legs.collect::<Option<Vec<_>>>()?;
-        legs.reverse();
-        Some(legs)
-    }
-
+    /// The leg from one node to the one before it on a route, with its round trip and what its sender reports.
     fn leg(
         &self,
         now: Time,
-        overlay: &Overlay,
-        (from, to): (&NodeName, &NodeName),
-        rates: &Rates<'_>,
+        (from, to, own): (&NodeName, &NodeName, &NodeName),
+        (round_trip, row): (TimeSpan, Option<&RowLeg>),
+        rates: &LazyRates<'_>,
     ) -> Option<RouteLeg> {
-        let own = &overlay.own;
-        let round_trip = self.round_trip(now, own, from, to)?;
-        let row = self.row(now, from);
-        let row = row.and_then(|(_, row)| row.legs.iter().find(|leg| leg.to.is_node(to)));
         // The other end does not distinguish the uplinks of this node: they differ as this node measures them.
         let of_own = match from.uplink() {
-            Some(_) => self.leg_to(from).filter(|_| to == own),
-            None => self.leg_to(to).filter(|_| from == own),
+            Some(_) if to == own => self.leg_to(from),
+            None if from == own => self.leg_to(to),
+            _ => None,
         };
         let (loss, rate, congestion) = match (row, of_own) {
             (_, Some(leg)) => (leg.loss.get(now), leg.rate.get(now), leg.congestion),
@@ -224,6 +192,15 @@ impl KnownOverlay {
             congestion,
             is_hop: true,
         })
+    }
+
+    fn stop<'a>(&'a self, now: Time, name: &'a NodeName) -> Stop<'a> {
+        Stop {
+            name,
+            state: self.node_state(now, name),
+            timed: self.timed().from(name),
+            near: Cell::new(0),
+        }
     }
 
     /// The present round trip between two nodes, by the newest measurement of either; `None` if it is
@@ -240,76 +217,332 @@ impl KnownOverlay {
             (_, true) => self.leg_to(from),
             _ => None,
         };
-        if let Some(leg) = of_own {
-            return leg.round_trip.get(now);
+        match of_own {
+            Some(leg) => leg.round_trip.get(now),
+            None => (self.stop(now, from))
+                .between(now, &self.stop(now, to))
+                .round_trip(),
         }
-        let reported = |from: &NodeName, to: &NodeName| {
-            let (at, row) = self.row(now, from)?;
-            let leg = row.legs.iter().find(|leg| leg.to.is_node(to))?;
+    }
+}
+
+impl<'a> Between<'a> {
+    /// The round trip by the newest measurement.
+    fn round_trip(&self) -> Option<TimeSpan> {
+        let reports = self.reports.map(|report| {
+            let (at, leg) = report?;
             Some((at, leg.round_trip))
-        };
-        let timed = |from: &NodeName, to: &NodeName| {
-            let estimate = self.timed(from, to)?;
-            Some((estimate.noted()?, estimate.get(now)?))
-        };
-        let reports = [reported(from, to), reported(to, from)];
+        });
         // A node that reports its other legs, and not this one, cannot use it at present.
-        let has_row = |node: &NodeName| {
-            self.row(now, node)
-                .is_some_and(|(_, row)| !row.legs.is_empty())
-        };
-        if reports == [None, None] && (has_row(from) || has_row(to)) {
+        if reports == [None, None] && !self.is_silent {
             return None;
         }
-        let all = reports
-            .into_iter()
-            .chain([timed(from, to), timed(to, from)]);
+        let all = reports.into_iter().chain(self.timed);
         let newest = all.flatten().max_by_key(|(at, _)| *at);
         newest.map(|(_, round_trip)| round_trip)
     }
 
-    /// The load of a node in 1/1000, as it has reported it.
-    fn load(&self, now: Time, node: &NodeName) -> u16 {
-        self.row(now, node).map_or(0, |(_, row)| row.load)
+    /// The same leg from its other end.
+    const fn reversed(&self) -> Self {
+        let ([one, other], [timed, timed_other]) = (self.reports, self.timed);
+        Self {
+            reports: [other, one],
+            timed: [timed_other, timed],
+            is_silent: self.is_silent,
+        }
     }
 
-    fn rates<'a>(&'a self, now: Time, own: &'a NodeName) -> Rates<'a> {
-        let mut rates = Rates {
-            out: BTreeMap::new(),
-            into: BTreeMap::new(),
-        };
-        for (name, peer) in self.peers() {
-            if let Some(rate) = peer.leg.rate.get(now) {
-                rates.note(own, name, rate);
-            }
-            let legs = self.row(now, name).map(|(_, row)| row.legs.iter());
-            for leg in legs.into_iter().flatten() {
-                if let Some(rate) = leg.rate {
-                    rates.note(name, &leg.to, rate);
-                }
-            }
-        }
-        rates
+    /// What the first one reports.
+    fn row_leg(&self) -> Option<&'a RowLeg> {
+        let [first, _] = self.reports;
+        first.map(|(_, leg)| leg)
     }
 }
 
-impl<'a> Rates<'a> {
-    fn note(&mut self, from: &'a NodeName, to: &'a NodeName, rate: BitRate) {
-        for (map, node) in [(&mut self.out, from), (&mut self.into, to)] {
-            let largest = map.entry(node).or_insert(rate);
-            *largest = rate.max(*largest);
+impl<'a> Stop<'a> {
+    /// What is known of the leg to another node.
+    fn between(&self, now: Time, to: &Self) -> Between<'a> {
+        let reported = |from: &Self, to: &Self| {
+            let (at, row) = from.state.row?;
+            Some((at, row.leg_near(to.name, &to.near)?))
+        };
+        let timed = |from: &Self, to: &Self| {
+            let legs = from.timed?;
+            let estimate = match to.name.uplink() {
+                None => legs.get(to.name),
+                Some(_) => legs.get(&to.name.node()),
+            }?;
+            Some((estimate.noted()?, estimate.get(now)?))
+        };
+        let is_silent = |stop: &Self| stop.state.row.is_none_or(|(_, row)| row.legs.is_empty());
+        Between {
+            reports: [reported(self, to), reported(to, self)],
+            timed: [timed(self, to), timed(to, self)],
+            is_silent: is_silent(self) && is_silent(to),
+        }
+    }
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        now: Time,
+        known: &'a KnownOverlay,
+        topology: &'a Topology,
+        exit: &'a NodeName,
+        rates: &LazyRates<'_>,
+    ) -> Self {
+        let own = topology.own();
+        let names = topology.transit_to(exit).chain([exit]);
+        let stops: Vec<Stop<'_>> = names.map(|name| known.stop(now, name)).collect();
+        let firsts = stops.iter().enumerate().flat_map(|(place, stop)| {
+            let legs = topology.legs_to(stop.name).iter();
+            legs.map(move |name| {
+                // Without a measurement of its own, this node uses that of the node at the other end.
+                let reported = || (known.round_trip(now, own, own, name), Health::Unknown);
+                let (round_trip, health) = known.first_leg(now, name).unwrap_or_else(reported);
+                First {
+                    name,
+                    stop: place,
+                    round_trip,
+                    health,
+                }
+            })
+        });
+        let firsts: Vec<First<'_>> = firsts.collect();
+        let mut search = Self {
+            known,
+            now,
+            own,
+            stops,
+            firsts,
+            to_exit: Vec::new(),
+            from_exit: Vec::new(),
+            to_own: Vec::new(),
+        };
+        let Some((of_exit, of_transit)) = search.stops.split_last() else {
+            return search;
+        };
+        let to_exit = of_transit.iter().map(|stop| stop.between(now, of_exit));
+        search.to_exit = to_exit.collect();
+        let from_exit = search.to_exit.iter().zip(of_transit).map(|(leg, stop)| {
+            let ends = (of_exit.name, stop.name);
+            search.leg_between(&leg.reversed(), ends, rates)
+        });
+        search.from_exit = from_exit.collect();
+        let near = Cell::new(0);
+        let to_own = search.firsts.iter().map(|first| {
+            let row = search.stops.get(first.stop)?.state.row;
+            let row = row.and_then(|(_, row)| row.leg_near(own, &near));
+            known.leg(now, (first.name, own, own), (first.round_trip?, row), rates)
+        });
+        search.to_own = to_own.collect();
+        search
+    }
+
+    /// The place of the exit.
+    const fn exit(&self) -> usize {
+        self.stops.len() - 1
+    }
+
+    /// The places of the first legs to a node.
+    fn firsts_to(&self, stop: usize) -> impl Iterator<Item = usize> {
+        let all = self.firsts.iter().enumerate();
+        all.filter(move |(_, first)| first.stop == stop)
+            .map(|(place, _)| place)
+    }
+
+    /// The leg between two other nodes, for the data of the first one. The nodes have these names on the route.
+    fn leg_between(
+        &self,
+        leg: &Between<'_>,
+        (from, to): (&NodeName, &NodeName),
+        rates: &LazyRates<'_>,
+    ) -> Option<RouteLeg> {
+        let measured = (leg.round_trip()?, leg.row_leg());
+        self.known
+            .leg(self.now, (from, to, self.own), measured, rates)
+    }
+
+    /// The round trip from a transit node to the exit.
+    fn last(&self, stop: usize) -> Option<TimeSpan> {
+        self.to_exit.get(stop)?.round_trip()
+    }
+
+    /// The first legs to transit nodes, with their places.
+    fn to_transit(&self) -> impl Iterator<Item = (usize, &First<'a>)> {
+        let all = self.firsts.iter().enumerate();
+        all.filter(|(_, first)| first.stop != self.exit())
+    }
+
+    /// The shortest routes over one transit node; those that are not measured come last.
+    fn over_one(&self) -> Vec<Places<'a>> {
+        let routes = self.to_transit().map(|(place, first)| {
+            let sum = first.round_trip;
+            let sum = sum.and_then(|sum| Some(sum + self.last(first.stop)?));
+            (sum.unwrap_or(TimeSpan::from_nanoseconds(u64::MAX)), place)
+        });
+        let mut routes: Vec<_> = routes.collect();
+        // Of equals, the first one in the order of the members.
+        routes.sort_unstable();
+        routes.truncate(MOST_OF_LENGTH);
+        let places = routes.into_iter().map(|(_, first)| Places {
+            first,
+            others: [Some(self.exit()), None],
+            between: None,
+        });
+        places.collect()
+    }
+
+    /// The shortest routes over two transit nodes that are measured. A longer route with an unknown leg is of no
+    /// use before the shorter ones are known.
+    fn over_two(&self) -> Vec<Places<'a>> {
+        if self.exit() > MOST_PAIRED {
+            return Vec::new();
+        }
+        let mut firsts: Vec<(TimeSpan, usize, usize)> = self
+            .to_transit()
+            .filter_map(|(place, first)| Some((first.round_trip?, place, first.stop)))
+            .collect();
+        let mut seconds: Vec<(TimeSpan, usize)> = (0..self.exit())
+            .filter_map(|place| Some((self.last(place)?, place)))
+            .collect();
+        firsts.sort_unstable();
+        seconds.sort_unstable();
+        firsts.truncate(MOST_ENDS);
+        seconds.truncate(MOST_ENDS);
+        type Found<'a> = ((TimeSpan, usize, usize), Between<'a>);
+        let mut best: Vec<Found<'_>> = Vec::with_capacity(MOST_OF_LENGTH + 1);
+        for (to_first, first, stop) in firsts {
+            for (to_exit, second) in &seconds {
+                let is_full = best.len() >= MOST_OF_LENGTH;
+                let worst = best.last().map(|((sum, ..), _)| *sum);
+                let worst = worst.filter(|_| is_full);
+                // No leg has less than no round trip.
+                if worst.is_some_and(|worst| to_first + *to_exit > worst) {
+                    break;
+                }
+                if *second == stop {
+                    continue;
+                }
+                let (Some(one), Some(other)) = (self.stops.get(stop), self.stops.get(*second))
+                else {
+                    continue;
+                };
+                let between = one.between(self.now, other);
+                let Some(middle) = between.round_trip() else {
+                    continue;
+                };
+                let found = (to_first + middle + *to_exit, first, *second);
+                let place = best.partition_point(|(one, _)| *one < found);
+                best.insert(place, (found, between));
+                best.truncate(MOST_OF_LENGTH);
+            }
+        }
+        let places = best
+            .into_iter()
+            .map(|((_, first, second), between)| Places {
+                first,
+                others: [Some(second), Some(self.exit())],
+                between: Some(between),
+            });
+        places.collect()
+    }
+
+    fn candidate(
+        &self,
+        places: &Places<'_>,
+        transfer: ByteSize,
+        rates: &LazyRates<'_>,
+    ) -> Option<Candidate> {
+        let first = self.firsts.get(places.first)?;
+        let others = places.others.iter().flatten();
+        let stops = || std::iter::once(&first.stop).chain(places.others.iter().flatten());
+        let names = std::iter::once(first.name);
+        let names = names.chain(others.filter_map(|place| Some(self.stops.get(*place)?.name)));
+        let route = Route::new(names.cloned().collect())?;
+        let transit = stops().filter(|place| **place != self.exit());
+        let transit = || transit.clone().filter_map(|place| self.stops.get(*place));
+        let load = transit().map(|stop| stop.state.load);
+        let kept = transit()
+            .map(|stop| stop.state.kept)
+            .min_by(KeptShare::cmp_share);
+        let has_heard =
+            transit().try_fold(self.now, |oldest, stop| Some(oldest.min(stop.state.heard?)));
+        Some(Candidate {
+            kept: kept.unwrap_or_default().probability(),
+            transit_heard: has_heard,
+            obstacle: self.obstacle(first, places, &route),
+            prediction: self.prediction(places, transfer, rates),
+            load: load.max().unwrap_or(0),
+            route,
+        })
+    }
+
+    /// The prediction by the legs in the direction of the data of a download: the exit's first.
+    fn prediction(
+        &self,
+        places: &Places<'_>,
+        transfer: ByteSize,
+        rates: &LazyRates<'_>,
+    ) -> Option<TimeSpan> {
+        let first = self.firsts.get(places.first)?;
+        let of_first = (*self.to_own.get(places.first)?)?;
+        let from_exit = |to: usize| self.from_exit.get(to).copied().flatten();
+        match (places.others, &places.between) {
+            ([Some(second), Some(_)], Some(between)) => {
+                let ends = (self.stops.get(second)?.name, first.name);
+                let between = self.leg_between(&between.reversed(), ends, rates)?;
+                let legs = [from_exit(second)?, between, of_first];
+                self.known.times.completion_time(&legs, transfer)
+            }
+            ([Some(exit), None], _) => {
+                let last = match first.name.uplink() {
+                    None => from_exit(first.stop)?,
+                    Some(_) => {
+                        let leg = self.to_exit.get(first.stop)?.reversed();
+                        let ends = (self.stops.get(exit)?.name, first.name);
+                        self.leg_between(&leg, ends, rates)?
+                    }
+                };
+                self.known
+                    .times
+                    .completion_time(&[last, of_first], transfer)
+            }
+            _ => self.known.times.completion_time(&[of_first], transfer),
         }
     }
 
-    fn assumed(&self, from: &NodeName, to: &NodeName) -> Option<BitRate> {
-        let known = [self.out.get(from), self.into.get(to)];
-        let least = known.into_iter().flatten().min().copied();
-        least.or_else(|| self.best())
-    }
-
-    /// The largest measured rate of all: a last leg is not assumed to be the narrowest.
-    fn best(&self) -> Option<BitRate> {
-        let best = self.out.values().max().copied();
-        best.or(BitRate::from_bits_per_second(ASSUMED_RATE))
+    fn obstacle(&self, first: &First<'_>, places: &Places<'_>, route: &Route) -> Option<Obstacle> {
+        let others = places.others.iter().flatten().copied();
+        let stops: [Option<usize>; 3] = {
+            let mut all = std::iter::once(first.stop).chain(others);
+            [all.next(), all.next(), all.next()]
+        };
+        let overloads = stops.iter().flatten().zip(route.nodes());
+        for (place, name) in overloads {
+            if let Some(overload) = self.stops.get(*place).and_then(|stop| stop.state.overload) {
+                return Some(Obstacle::Overloaded(name.clone(), overload));
+            }
+        }
+        if first.health != Health::Up {
+            return Some(Obstacle::Unwell(first.name.clone(), first.health));
+        }
+        let leg = |(from, to): (&NodeName, &NodeName)| (from.clone(), to.clone());
+        let is_broken =
+            |(from, to): &(&NodeName, &NodeName)| self.known.is_broken(self.now, from, to);
+        if let Some((from, to)) = route.hops(self.own).find(is_broken).map(leg) {
+            return Some(Obstacle::Broken { from, to });
+        }
+        // A route over two transit nodes has only legs whose round trips are known.
+        let is_last_known = match places.others {
+            [Some(_), None] => self.last(first.stop).is_some(),
+            _ => true,
+        };
+        let mut are_known = [first.round_trip.is_some(), is_last_known].into_iter();
+        let (from, to) = route
+            .hops(self.own)
+            .find(|_| !are_known.next().unwrap_or(true))
+            .map(leg)?;
+        Some(Obstacle::Unmeasured { from, to })
     }
 }

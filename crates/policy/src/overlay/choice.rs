@@ -5,26 +5,30 @@
 //! | the operator | the first route of the operator that matches decides: fixed nodes, or exits to choose from |
 //! | exits | without a route of the operator: those that serve the destination by the longest prefix |
 //! | exit | it stays for a pair of client and network of servers; otherwise, what real sessions got, and then the prediction |
-//! | route | the present route to the exit; of routes that are as good, the less loaded one of two |
+//! | route | the present route to the exit; with load, others that are as good get a share of the sessions |
+//! | load | a share of the sessions over busy transit nodes takes the next route that keeps it |
 //! | exploration | a small share takes another route, a small share of pairs another exit or none |
-//! | failure | a route that has failed is not tried again for this client; the routes are compared at once |
+//! | failure | a route that has failed is not tried again for this client; the routes are compared at once, and the second try is the best one whose transit nodes have answered within 5 s |
 //!
 //! A session leaves at the ingress whenever nothing better is known, if the operator permits it.
 
+mod by_load;
 #[cfg(test)]
 mod tests;
 
+use by_load::by_load;
 use ipnet::IpNet;
 use midspan_units::{Time, TimeSpan};
 
 use super::candidate::Candidate;
 use super::comparison::Left;
-use super::dice::{Dice, place};
+use super::dice::Dice;
 use super::known::KnownOverlay;
 use super::routes::{
     OperatorRoutes, RouteBy, RouteDecision, RoutePolicy, Wanted, WantedHost, by_nodes,
 };
 use super::sticky_exits::Pair;
+use super::topology::Topology;
 use super::{NodeName, Overlay};
 use crate::prefix::{host_prefix, site_prefix};
 
@@ -34,6 +38,8 @@ const LESS: TimeSpan = TimeSpan::from_milliseconds(20);
 
 /// Most routes that are tried for one client. One that may leave at the ingress does so after one less.
 pub const MOST_TRIES: usize = 3;
+/// A second try goes over transit nodes only if each of them has answered within this time.
+const ANSWERED: TimeSpan = TimeSpan::from_seconds(5);
 /// An exploring session takes one of this many routes after the present one (VIA, SIGCOMM 2016: the best
 /// k), each at most three times as long.
 const MOST_EXPLORED: usize = 2;
@@ -42,6 +48,7 @@ const MOST_EXPLORED: usize = 2;
 #[derive(Debug, Clone)]
 pub struct ChosenRoutes {
     overlay: Overlay,
+    topology: Topology,
     operator: OperatorRoutes,
 }
 
@@ -67,7 +74,7 @@ pub enum Reason {
     NothingBetter,
     /// It is the present route: no other one is clearly better.
     Present,
-    /// It is as good as the present route, and less loaded.
+    /// It is as good as the present route and less loaded, or the nodes of the present route are busy.
     LessLoaded,
     /// Nothing is measured yet.
     Unmeasured,
@@ -129,7 +136,11 @@ impl ChosenRoutes {
     #[must_use]
     pub fn new(overlay: Overlay) -> Self {
         let operator = OperatorRoutes::new(overlay.routes.clone());
-        Self { overlay, operator }
+        Self {
+            topology: Topology::of(&overlay),
+            overlay,
+            operator,
+        }
     }
 
     /// What the operator permits; the decision, if there is no choice.
@@ -182,7 +193,9 @@ impl ChosenRoutes {
         for exit in &permitted.exits {
             let present = known.present.get(exit);
             if present.is_none_or(|present| present.is_due(now)) {
-                let candidates = known.candidates(now, &self.overlay, exit);
+                known.refresh_assumed(now, &self.topology);
+                let transfer = self.overlay.choice.transfer;
+                let candidates = known.candidates_in(now, &self.topology, transfer, exit);
                 known
                     .present
                     .entry(exit.clone())
@@ -202,7 +215,7 @@ impl ChosenRoutes {
             known.exits.set_if_changed(now, pair, exit.cloned());
         }
         let route = match exit {
-            Some(exit) => self.route_to(wanted, exit, known),
+            Some(exit) => self.route_to(now, wanted, exit, known),
             None => Some((RouteDecision::Here, Reason::NothingBetter)),
         };
         match route {
@@ -309,6 +322,9 @@ impl ChosenRoutes {
         site: Option<IpNet>,
         known: &KnownOverlay,
     ) -> (Exit<'a>, Option<Reason>) {
+        if let ([only], false) = (usable, or_here) {
+            return (Some(*only), None);
+        }
         let best_rank = |exit: &NodeName| {
             candidates_to(known, exit)
                 .iter()
@@ -321,12 +337,14 @@ impl ChosenRoutes {
         let Some(site) = site else {
             return (by_route(), None);
         };
-        let predicted = usable.iter().filter_map(|exit| {
+        let transfer = self.overlay.choice.transfer;
+        let predicted = |route| known.prediction_in(now, &self.topology, transfer, (route, site));
+        let times = usable.iter().filter_map(|exit| {
             let route = known.present.get(*exit)?.route()?;
-            let time = known.prediction(now, &self.overlay, Some(route), site)?;
+            let time = predicted(Some(route))?;
             Some((time, *exit))
         });
-        let best = predicted.min_by_key(|(time, _)| *time);
+        let best = times.min_by_key(|(time, _)| *time);
         let best_exit = || best.map(|(_, exit)| exit).or_else(by_route);
         if !or_here {
             return (best_exit(), None);
@@ -336,7 +354,7 @@ impl ChosenRoutes {
             Some(Left::Overlay) => return (best_exit(), None),
             None => {}
         }
-        match (best, known.prediction(now, &self.overlay, None, site)) {
+        match (best, predicted(None)) {
             (Some((time, exit)), Some(here)) => {
                 match time * 100 <= here * SHARE && here - time >= LESS {
                     true => (Some(exit), None),
@@ -350,15 +368,14 @@ impl ChosenRoutes {
     /// The route to an exit for one session; `None` if all have failed for this client.
     fn route_to(
         &self,
+        now: Time,
         wanted: &Wanted<'_>,
         exit: &NodeName,
         known: &mut KnownOverlay,
     ) -> Option<(RouteDecision, Reason)> {
         let is_first = wanted.tried.is_empty();
-        let reason = |of_first| match is_first {
-            true => of_first,
-            false => Reason::OthersFailed,
-        };
+        let mut dice = known.dice;
+        let explores = self.overlay.choice.explore.happens(dice.next());
         let present = known.present.get(exit)?;
         let mut candidates: Vec<&Candidate> = present.candidates().iter().collect();
         candidates.retain(|candidate| !wanted.tried.contains(&candidate.route));
@@ -368,54 +385,74 @@ impl ChosenRoutes {
                 .rank()
                 .unwrap_or(TimeSpan::from_nanoseconds(u64::MAX))
         });
-        let through = |candidate: &Candidate| RouteDecision::Through(candidate.route.clone());
-        let is_present = |candidate: &&&Candidate| Some(&candidate.route) == present.route();
-        let mut dice = known.dice;
-        let (explores, number) = (
-            self.overlay.choice.explore.happens(dice.next()),
-            dice.next(),
-        );
-        known.dice = dice;
         let of_present = candidates
             .iter()
-            .find(is_present)
-            .filter(|candidate| candidate.rank().is_some());
-        if explores && is_first {
-            let bearable = |candidate: &&&Candidate| match (candidate.prediction, of_present) {
-                (Some(time), Some(best)) => best.prediction.is_some_and(|best| time <= best * 3),
-                _ => true,
-            };
-            let others = candidates
-                .iter()
-                .filter(|candidate| candidate.may_work() && !is_present(candidate));
-            let others: Vec<&&Candidate> = others.filter(bearable).take(MOST_EXPLORED).collect();
-            if let Some(candidate) = others.get(place(number, others.len())) {
-                return Some((through(candidate), Reason::Exploration));
+            .find(|candidate| {
+                Some(&candidate.route) == present.route() && candidate.rank().is_some()
+            })
+            .copied();
+        let explored = (explores && is_first)
+            .then(|| explored(&candidates, of_present, &mut dice))
+            .flatten();
+        let chosen = match (explored, of_present) {
+            (Some(candidate), _) => Some((candidate, Reason::Exploration)),
+            (None, _) if !is_first => {
+                proven(now, &candidates, wanted.tried.len()).map(|it| (it, Reason::OthersFailed))
             }
-        }
-        let Some(best) = of_present else {
+            (None, Some(best)) => Some(by_load(&candidates, present, best, &mut dice)),
+            (None, None) => None,
+        };
+        let chosen = chosen.or_else(|| {
             let mut possible = candidates.iter().filter(|candidate| candidate.may_work());
             let candidate = possible.next().or(candidates.first())?;
-            let measured = match candidate.rank() {
-                Some(_) => Reason::Present,
-                None => Reason::Unmeasured,
+            let reason = match (is_first, candidate.rank()) {
+                (false, _) => Reason::OthersFailed,
+                (true, Some(_)) => Reason::Present,
+                (true, None) => Reason::Unmeasured,
             };
-            return Some((through(candidate), reason(measured)));
-        };
-        // Of two routes that are as good, the one whose nodes have less to do: with many ingresses, no node
-        // gets all new sessions at once (Mitzenmacher 2001).
-        let near = present.near();
-        let other = near.get(place(number, near.len()));
-        let other = other.and_then(|route| {
-            candidates
-                .iter()
-                .find(|candidate| candidate.route == *route)
+            Some((*candidate, reason))
         });
-        Some(match other.filter(|other| other.load < best.load) {
-            Some(other) => (through(other), reason(Reason::LessLoaded)),
-            None => (through(best), reason(Reason::Present)),
-        })
+        let chosen = chosen.map(|(candidate, reason)| {
+            let route = candidate.route.clone();
+            (RouteDecision::Through(route), reason)
+        });
+        known.dice = dice;
+        chosen
     }
+}
+
+/// The route of an exploring session, if there is one: one of the best after the present one.
+fn explored<'a>(
+    candidates: &[&'a Candidate],
+    present: Option<&Candidate>,
+    dice: &mut Dice,
+) -> Option<&'a Candidate> {
+    let is_present = |candidate: &Candidate| present.is_some_and(|it| it.route == candidate.route);
+    let bearable = |candidate: &Candidate| match (candidate.prediction, present) {
+        (Some(time), Some(best)) => best.prediction.is_some_and(|best| time <= best * 3),
+        _ => true,
+    };
+    let others = candidates.iter().copied();
+    let others = others.filter(|it| it.may_work() && !is_present(it) && bearable(it));
+    let others: Vec<&Candidate> = others.take(MOST_EXPLORED).collect();
+    others.get(dice.place(others.len())).copied()
+}
+
+/// The route of a session whose first route has failed. If one node has failed, others may have too, and this node has
+/// not noticed it yet: only a node that has answered very recently is trusted. The straight route has no transit node,
+/// and is the last resort of the second try and the first choice of the third one.
+fn proven<'a>(now: Time, candidates: &[&'a Candidate], tries: usize) -> Option<&'a Candidate> {
+    let mut ranked = candidates
+        .iter()
+        .filter(|candidate| candidate.rank().is_some());
+    let straight = ranked.clone().find(|it| it.route.transit().is_empty());
+    let answered = |heard: Time| now.since(heard) <= ANSWERED;
+    let proven = ranked.find(|candidate| candidate.transit_heard.is_some_and(answered));
+    match tries > 1 {
+        true => straight.or(proven),
+        false => proven.or(straight),
+    }
+    .copied()
 }
 
 /// The routes to an exit as they were at the newest evaluation.

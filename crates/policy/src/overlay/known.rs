@@ -2,19 +2,24 @@
 //! what its calls have shown. Plain data; the caller owns it and shares it between its threads.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use midspan_units::{ByteSize, Time, TimeSpan};
 
+use super::assumed_rates::AssumedRates;
 use super::comparison::{Comparison, Left};
+use super::completion_times::{CompletionTimes, ExactTimes};
 use super::dice::Dice;
 use super::estimate::{LegEstimate, LegReading};
+use super::kept_share::KeptShare;
 use super::liveness::{Health, Liveness, Rhythm};
 use super::load::{BusyRule, NodeLoad, Overload};
 use super::present_route::PresentRoute;
 use super::round_trip::RoundTripEstimate;
 use super::row::{MOST_ROW_LEGS, Row, RowLeg};
 use super::sticky_exits::StickyExits;
+use super::timed_legs::TimedLegs;
 use super::{NodeName, Route};
 
 /// How often rows are exchanged with a node through which sessions go, and with another one. At ten
@@ -49,7 +54,7 @@ pub struct KnownOverlay {
     /// Whether there are legs over uplinks.
     has_uplinks: bool,
     /// Legs between other nodes: round trips that nodes report when a session is opened.
-    timed: BTreeMap<Leg, RoundTripEstimate>,
+    timed: TimedLegs,
     /// Legs between other nodes over which calls have failed.
     broken: BTreeMap<Leg, Liveness>,
     /// Round trips from an exit, or from this node (`None`), to networks of servers.
@@ -61,6 +66,12 @@ pub struct KnownOverlay {
     busy: BusyRule,
     overload: NodeLoad,
     load: u16,
+    /// Most legs of a row.
+    most_row_legs: usize,
+    /// Predicts the completion times of routes.
+    pub(super) times: Arc<dyn CompletionTimes>,
+    /// Rates of legs that are not measured.
+    pub(super) assumed: AssumedRates,
 }
 
 type LastLeg = (Option<NodeName>, IpNet);
@@ -72,9 +83,25 @@ pub(super) struct Peer {
     pub leg: LegEstimate,
     pub liveness: Liveness,
     pub load: NodeLoad,
-    row: Option<(Time, Row)>,
+    pub kept: KeptShare,
+    row: Option<(Time, Arc<Row>)>,
     /// When a session last went to it, and since when without a long pause.
     used: Option<(Time, Time)>,
+}
+
+/// What is known of a node by all legs to it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct NodeState<'a> {
+    /// Its newest row, and when it arrived, unless it is too old.
+    pub row: Option<(Time, &'a Row)>,
+    /// Why it gets no new sessions.
+    pub overload: Option<Overload>,
+    /// Its smoothed load in 1/1000.
+    pub load: u16,
+    /// The share of new sessions that it keeps as a transit node.
+    pub kept: KeptShare,
+    /// When it has last answered.
+    pub heard: Option<Time>,
 }
 
 /// Why a call has failed, if the server is not the reason.
@@ -95,7 +122,7 @@ impl KnownOverlay {
             dice: Dice::new(seed),
             peers: BTreeMap::new(),
             has_uplinks: false,
-            timed: BTreeMap::new(),
+            timed: TimedLegs::default(),
             broken: BTreeMap::new(),
             last_legs: BTreeMap::new(),
             last_order: VecDeque::new(),
@@ -105,7 +132,25 @@ impl KnownOverlay {
             busy: BusyRule::default(),
             overload: NodeLoad::default(),
             load: 0,
+            most_row_legs: MOST_ROW_LEGS,
+            times: Arc::new(ExactTimes),
+            assumed: AssumedRates::default(),
         }
+    }
+
+    /// The same for simulations of hundreds of nodes: rows have up to `most_row_legs` legs, `times` predicts the
+    /// completion times (several nodes may share it), and the rates that are assumed for unmeasured legs are computed
+    /// every 30 s instead of at each comparison of routes. A proxy does not use this.
+    #[must_use]
+    pub fn for_large_simulations(
+        mut self,
+        most_row_legs: usize,
+        times: Arc<dyn CompletionTimes>,
+    ) -> Self {
+        self.most_row_legs = most_row_legs;
+        self.times = times;
+        self.assumed = AssumedRates::for_large_simulations();
+        self
     }
 
     /// A session was opened by this route, to this network of servers if its address is known. The
@@ -126,8 +171,8 @@ impl KnownOverlay {
         };
         for (place, (from, to)) in route.hops(own).enumerate() {
             if place == 0 {
-                let rhythm = self.rhythm(now, to);
                 if let Some(peer) = self.peer_mut(to) {
+                    let rhythm = peer.rhythm(now);
                     peer.leg.round_trip.note(now, handshake);
                     peer.liveness.succeeded(now, rhythm);
                     let since = peer.used.filter(|(at, _)| now.since(*at) < USED);
@@ -137,10 +182,8 @@ impl KnownOverlay {
             }
             let leg = between(from, to);
             self.broken.remove(&leg);
-            if let Some(time) = time_of(from)
-                && (self.timed.len() < MOST_LEGS || self.timed.contains_key(&leg))
-            {
-                self.timed.entry(leg).or_default().note(now, time);
+            if let Some(time) = time_of(from) {
+                self.timed.note(now, leg, time);
             }
         }
         if let (Some(exit), Some(site)) = (route.nodes().last(), site)
@@ -219,13 +262,23 @@ impl KnownOverlay {
     }
 
     /// A node has answered an exchange after this time.
-    pub fn note_row(&mut self, now: Time, from: &NodeName, round_trip: TimeSpan, mut row: Row) {
-        row.legs.truncate(MOST_ROW_LEGS);
-        let rhythm = self.rhythm(now, from);
+    pub fn note_row(
+        &mut self,
+        now: Time,
+        from: &NodeName,
+        round_trip: TimeSpan,
+        row: impl Into<Arc<Row>>,
+    ) {
+        let mut row = row.into();
+        Row::in_order(&mut row, self.most_row_legs);
         if let Some(peer) = self.peer_mut(from) {
+            let rhythm = peer.rhythm(now);
             peer.leg.round_trip.note(now, round_trip);
             peer.liveness.heard(now, rhythm);
             peer.load.report(row.is_busy, row.is_draining);
+            peer.load.note(now, row.load);
+            let smoothed = peer.load.smoothed();
+            peer.kept.note(now, row.load, smoothed);
             peer.row = Some((now, row));
         }
     }
@@ -265,7 +318,8 @@ impl KnownOverlay {
     pub fn own_row(&self, now: Time) -> Row {
         let overload = self.overload.get(now);
         let legs = self.peers.iter().filter_map(|(to, peer)| {
-            let is_up = self.health(now, to) < Health::Suspect;
+            let health = peer.liveness.health(now, peer.rhythm(now));
+            let is_up = health < Health::Suspect;
             RowLeg::of(now, to.node(), &peer.leg).filter(|_| is_up)
         });
         let mut best: Vec<RowLeg> = Vec::new();
@@ -277,7 +331,7 @@ impl KnownOverlay {
                 None => best.push(leg),
             }
         }
-        best.truncate(MOST_ROW_LEGS);
+        best.truncate(self.most_row_legs);
         Row {
             legs: best,
             load: self.load,
@@ -308,10 +362,8 @@ impl KnownOverlay {
     /// Whether a node can be used.
     #[must_use]
     pub fn health(&self, now: Time, node: &NodeName) -> Health {
-        let peer = self.peers.get(node);
-        peer.map_or(Health::Unknown, |peer| {
-            peer.liveness.health(now, self.rhythm(now, node))
-        })
+        let leg = self.first_leg(now, node);
+        leg.map_or(Health::Unknown, |(_, health)| health)
     }
 
     /// The leg to a node, as this node has measured it; `None` if it has not.
@@ -338,12 +390,40 @@ impl KnownOverlay {
         self.legs_of(node).find_map(|peer| peer.load.get(now))
     }
 
+    /// What is known of a node by all legs to it.
+    pub(super) fn node_state(&self, now: Time, node: &NodeName) -> NodeState<'_> {
+        let mut state = NodeState::default();
+        for peer in self.legs_of(node) {
+            let row = peer.row.as_ref().map(|(at, row)| (*at, row.as_ref()));
+            let newer = |(at, _): &(Time, &Row)| state.row.is_none_or(|(other, _)| *at >= other);
+            state.row = row.filter(newer).or(state.row);
+            state.overload = state.overload.or_else(|| peer.load.get(now));
+            state.load = state.load.max(peer.load.smoothed());
+            if peer.kept.cmp_share(&state.kept).is_lt() {
+                state.kept = peer.kept;
+            }
+            state.heard = state.heard.max(peer.liveness.last_heard());
+        }
+        state.row = state.row.filter(|(at, _)| now.since(*at) < ROW_KEPT);
+        state
+    }
+
+    /// The present round trip of the leg to a node, and whether the node can be used; `None` if nothing has come
+    /// from it.
+    pub(super) fn first_leg(
+        &self,
+        now: Time,
+        node: &NodeName,
+    ) -> Option<(Option<TimeSpan>, Health)> {
+        let peer = self.peers.get(node)?;
+        let health = peer.liveness.health(now, peer.rhythm(now));
+        Some((peer.leg.round_trip.get(now), health))
+    }
+
     /// The newest row of a node, and when it arrived, unless it is too old.
     #[must_use]
     pub fn row(&self, now: Time, node: &NodeName) -> Option<(Time, &Row)> {
-        let rows = self.legs_of(node).filter_map(|peer| peer.row.as_ref());
-        let (at, row) = rows.max_by_key(|(at, _)| *at)?;
-        (now.since(*at) < ROW_KEPT).then_some((*at, row))
+        self.node_state(now, node).row
     }
 
     /// The present route to an exit, and how often it has changed.
@@ -353,12 +433,15 @@ impl KnownOverlay {
     }
 
     /// The round trip of a leg between two other nodes, from the times that nodes report.
-    pub(super) fn timed(&self, from: &NodeName, to: &NodeName) -> Option<&RoundTripEstimate> {
-        self.timed.get(&between(from, to))
+    pub(super) const fn timed(&self) -> &TimedLegs {
+        &self.timed
     }
 
     /// Whether calls over a leg between two other nodes have failed recently.
     pub(super) fn is_broken(&self, now: Time, from: &NodeName, to: &NodeName) -> bool {
+        if self.broken.is_empty() {
+            return false;
+        }
         let liveness = self.broken.get(&between(from, to));
         liveness.is_some_and(|it| it.health(now, NO_RHYTHM) >= Health::Suspect)
     }
@@ -401,25 +484,26 @@ impl KnownOverlay {
 
     fn peer_mut(&mut self, node: &NodeName) -> Option<&mut Peer> {
         self.has_uplinks |= node.uplink().is_some();
-        let has_room = self.peers.len() < MOST_PEERS || self.peers.contains_key(node);
-        has_room.then(|| self.peers.entry(node.clone()).or_default())
+        match self.peers.len() < MOST_PEERS {
+            true => Some(self.peers.entry(node.clone()).or_default()),
+            false => self.peers.get_mut(node),
+        }
     }
+}
 
-    fn rhythm(&self, now: Time, node: &NodeName) -> Rhythm {
-        let Some(peer) = self.peers.get(node) else {
-            return NO_RHYTHM;
-        };
+impl Peer {
+    fn rhythm(&self, now: Time) -> Rhythm {
         // A node that was not used until now answers at the long interval once more.
-        let is_used = peer.used.is_some_and(|(at, since)| {
+        let is_used = self.used.is_some_and(|(at, since)| {
             now.since(at) < USED && now.since(since) >= IDLE_INTERVAL + USED_INTERVAL
         });
         Rhythm {
             // Without a row, it is no Midspan that exchanges rows.
-            interval: peer.row.as_ref().map(|_| match is_used {
+            interval: self.row.as_ref().map(|_| match is_used {
                 true => USED_INTERVAL,
                 false => IDLE_INTERVAL,
             }),
-            round_trip: peer.leg.round_trip.smoothed(now).unwrap_or(TimeSpan::ZERO),
+            round_trip: self.leg.round_trip.smoothed(now).unwrap_or(TimeSpan::ZERO),
         }
     }
 }

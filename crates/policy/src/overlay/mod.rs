@@ -19,8 +19,8 @@
 //! | [`LegEstimate`] | round trip, loss and rate of a leg, measured by the node that sends on it |
 //! | [`Row`] | the legs out of one node, as this node reports them to others |
 //! | [`Health`] | whether a node can be used, judged by its answers |
-//! | [`Overload`] | nodes that get no new sessions |
-//! | [`completion_time`] | the prediction |
+//! | [`Overload`] | nodes that get no new sessions; before that, a busy node keeps a share of them (`kept_share.rs`) |
+//! | [`completion_time`] | the prediction; large simulations use other [`CompletionTimes`] |
 //! | [`Candidate`] | one route to an exit, with its prediction and its obstacle |
 //! | [`PresentRoute`] | the present route to an exit, and when it changes |
 //! | [`Uplink`] | one of several links of this node; each has a leg to each other node |
@@ -30,14 +30,18 @@
 //! [serves](Node::serves()). What others name in a request are names of nodes, never their addresses.
 
 mod aging;
+mod assumed_rates;
 mod candidate;
 mod candidates;
 mod choice;
 mod comparison;
+mod completion_times;
 mod dice;
 mod estimate;
 mod hop;
+mod kept_share;
 mod known;
+mod lazy_rates;
 mod liveness;
 mod load;
 mod loss;
@@ -53,6 +57,8 @@ mod routes;
 mod row;
 mod settings;
 mod sticky_exits;
+mod timed_legs;
+mod topology;
 mod uplink;
 mod warmth;
 
@@ -63,6 +69,7 @@ use serde::{Deserialize, Serialize};
 pub use candidate::{Candidate, Obstacle};
 pub use choice::{ChosenRoutes, Decided, MOST_TRIES, Permitted, Reason};
 pub use comparison::Left;
+pub use completion_times::{CompletionTimes, ExactTimes};
 pub use estimate::{Congestion, LegEstimate, LegReading};
 pub use hop::{HopRefusal, HopStep, NextHop, ReceivedHop};
 pub use known::{CallFailure, IDLE_INTERVAL, KnownOverlay, USED_INTERVAL};
@@ -71,8 +78,8 @@ pub use load::Overload;
 pub use node::{Node, NodeKind};
 pub use node_key::{InvalidNodeKey, LegKeys, NodeKey, NodeSecret};
 pub use node_name::{InvalidNodeName, LONGEST_NODE_NAME, NodeName};
-pub use prediction::{RouteLeg, completion_time};
-pub use present_route::PresentRoute;
+pub use prediction::{RouteLeg, completion_time, completion_time_apart};
+pub use present_route::{Changes, PresentRoute};
 pub use round_trip::RoundTripEstimate;
 pub use route::Route;
 pub use routes::{

@@ -1,7 +1,10 @@
 //! The names of nodes.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -12,9 +15,17 @@ pub const LONGEST_NODE_NAME: usize = 32;
 /// The name of a node: 1 to [`LONGEST_NODE_NAME`] lower-case letters, digits and hyphens, a letter
 /// first. It is a token of HTTP (RFC 9110 §5.6.2) and of structured fields (RFC 8941 §3.3.4), so it
 /// needs no quotes in any field.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct NodeName(String);
+pub struct NodeName {
+    /// The first bytes and zeros, so that most comparisons need no more. No name has a zero.
+    first: u64,
+    text: Arc<str>,
+    has_uplink: bool,
+}
+
+/// Bytes in [`NodeName::first`].
+const FIRST: usize = 8;
 
 /// Between the name of a node and that of an uplink. No text that is parsed has it.
 const BY_UPLINK: char = '/';
@@ -28,39 +39,97 @@ const BY_UPLINK: char = '/';
 pub struct InvalidNodeName;
 
 impl NodeName {
+    fn of(text: &str) -> Self {
+        let mut first = [0; FIRST];
+        for (byte, of_text) in first.iter_mut().zip(text.bytes()) {
+            *byte = of_text;
+        }
+        Self {
+            first: u64::from_be_bytes(first),
+            has_uplink: text.contains(BY_UPLINK),
+            text: text.into(),
+        }
+    }
+
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// The name of the leg from this machine to the node over one of its uplinks. It is a name within this process:
     /// other nodes read the name of the node.
     #[must_use]
     pub fn by_uplink(&self, uplink: &Self) -> Self {
-        Self(format!("{}{BY_UPLINK}{}", self.plain(), uplink.0))
+        Self::of(&format!("{}{BY_UPLINK}{}", self.plain(), uplink.text))
     }
 
     /// The name of the node, without the uplink of a leg.
     #[must_use]
     pub fn node(&self) -> Self {
-        Self(self.plain().to_owned())
+        match self.uplink() {
+            None => self.clone(),
+            Some(_) => Self::of(self.plain()),
+        }
     }
 
     /// The uplink of a leg.
     #[must_use]
     pub fn uplink(&self) -> Option<&str> {
-        self.0.split_once(BY_UPLINK).map(|(_, uplink)| uplink)
+        if !self.has_uplink {
+            return None;
+        }
+        self.text.split_once(BY_UPLINK).map(|(_, uplink)| uplink)
     }
 
     /// Whether both are the same node, over any uplink.
     #[must_use]
     pub fn is_node(&self, other: &Self) -> bool {
-        self.plain() == other.plain()
+        match self.has_uplink || other.has_uplink {
+            true => self.plain() == other.plain(),
+            false => self == other,
+        }
     }
 
-    fn plain(&self) -> &str {
-        self.0.split(BY_UPLINK).next().unwrap_or(&self.0)
+    /// The text of the node's name, without the uplink of a leg.
+    pub(super) fn plain(&self) -> &str {
+        match self.has_uplink {
+            true => self.text.split(BY_UPLINK).next().unwrap_or(&self.text),
+            false => &self.text,
+        }
+    }
+}
+
+impl PartialEq for NodeName {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for NodeName {}
+
+impl PartialOrd for NodeName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NodeName {
+    /// The order of the texts. Short names are compared without reading them.
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (length, of_other) = (self.text.len(), other.text.len());
+        self.first
+            .cmp(&other.first)
+            .then_with(|| match length <= FIRST && of_other <= FIRST {
+                true => length.cmp(&of_other),
+                false => self.text.cmp(&other.text),
+            })
+    }
+}
+
+impl Hash for NodeName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
     }
 }
 
@@ -71,7 +140,7 @@ impl FromStr for NodeName {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         let begins = text.starts_with(|first: char| first.is_ascii_lowercase());
         match begins && text.len() <= LONGEST_NODE_NAME && text.bytes().all(plain) {
-            true => Ok(Self(text.to_owned())),
+            true => Ok(Self::of(text)),
             false => Err(InvalidNodeName),
         }
     }
@@ -87,19 +156,20 @@ impl TryFrom<String> for NodeName {
 
 impl From<NodeName> for String {
     fn from(name: NodeName) -> Self {
-        name.0
+        name.text.as_ref().to_owned()
     }
 }
 
 impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn a_name_is_a_token_that_needs_no_quotes() {
@@ -133,5 +203,17 @@ mod tests {
         assert!(leg.is_node(&node) && node.is_node(&leg) && leg != node);
         assert!(!leg.is_node(&"hub2".parse().unwrap()));
         assert_eq!(leg.by_uplink(&"vsat".parse().unwrap()).as_str(), "hub/vsat");
+    }
+
+    proptest! {
+        #[test]
+        fn names_have_the_order_of_their_texts(
+            one in "[a-c][a-b0-1]{0,9}(/[a-b]{1,3})?",
+            other in "[a-c][a-b0-1]{0,9}(/[a-b]{1,3})?",
+        ) {
+            let (of_one, of_other) = (NodeName::of(&one), NodeName::of(&other));
+            prop_assert_eq!(of_one.cmp(&of_other), one.cmp(&other));
+            prop_assert_eq!(of_one == of_other, one == other);
+        }
     }
 }

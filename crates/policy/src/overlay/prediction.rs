@@ -6,7 +6,7 @@
 //! other. Maki's loss isolation, a shorter round trip and a higher rate all appear in it, as far as the
 //! senders on the legs can use them.
 
-use midspan_model::completion::{Start, session_time};
+use midspan_model::completion::{Start, session_time, transfer_time};
 use midspan_model::leg::{Leg, Transport};
 use midspan_model::overlay::{Analysis, ChainedLeg, analyse};
 use midspan_model::path::{Hop, Section};
@@ -54,7 +54,43 @@ pub fn completion_time(legs: &[RouteLeg], size: ByteSize) -> Option<TimeSpan> {
     seconds(time + set_up)
 }
 
+/// [`completion_time`] without what the legs of the route cost each other. `time` returns the seconds of the transfer
+/// over one leg alone, as [`RouteLeg::transfer_seconds`] does; `None` if the leg passes nothing.
+///
+/// It is up to a hundred times as quick, and at most 7 % shorter for 1 MB (a test), mostly by less than 0.1 %.
+#[must_use]
+pub fn completion_time_apart(
+    legs: &[RouteLeg],
+    mut time: impl FnMut(&RouteLeg) -> Option<f64>,
+) -> Option<TimeSpan> {
+    let (mut slowest, mut its_round_trip) = (0.0, 0.0);
+    let (mut end_to_end, mut set_up) = (0.0, 0.0);
+    for leg in legs {
+        let (of_leg, round_trip) = (time(leg)?, leg.round_trip.as_seconds());
+        if of_leg > slowest {
+            (slowest, its_round_trip) = (of_leg, round_trip);
+        }
+        end_to_end += round_trip;
+        if leg.is_hop {
+            set_up += round_trip + NODE_TIME;
+        }
+    }
+    if legs.is_empty() {
+        return None;
+    }
+    // As in `session_time`: a handshake and half a round trip before, and the other legs behind the slowest one.
+    let before = end_to_end * 1.5;
+    seconds(before + slowest + (end_to_end - its_round_trip) / 2.0 + set_up)
+}
+
 impl RouteLeg {
+    /// The seconds of a transfer of `size` bytes over this leg alone, over an existing connection; `None` if it passes
+    /// nothing.
+    #[must_use]
+    pub fn transfer_seconds(&self, size: ByteSize) -> Option<f64> {
+        transfer_time(&self.chained().leg, size, &Start::default())
+    }
+
     fn chained(&self) -> ChainedLeg {
         let loss = Probability::from_f64(self.loss.clamp(0.0, 1.0));
         let hop = Hop {

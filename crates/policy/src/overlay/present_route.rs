@@ -32,8 +32,17 @@ const NEAR: u64 = 110;
 /// See the module's text.
 const RECENT: TimeSpan = TimeSpan::from_seconds(600);
 const AWAY: TimeSpan = TimeSpan::from_seconds(300);
-const FIRST_DWELL: TimeSpan = TimeSpan::from_seconds(10);
-const MOST_RECENT: usize = 6;
+const HOUR: TimeSpan = TimeSpan::from_seconds(3600);
+/// How long after the change before each voluntary change of an hour may happen.
+const DWELLS: [TimeSpan; 4] = [
+    TimeSpan::ZERO,
+    TimeSpan::from_seconds(10),
+    TimeSpan::from_seconds(80),
+    LONGEST_DWELL,
+];
+const LONGEST_DWELL: TimeSpan = TimeSpan::from_seconds(640);
+/// After the voluntary changes of an hour, a route that takes this many times as long as the best one is left.
+const UNBEARABLE: u64 = 4;
 /// Most routes that are remembered as left.
 const MOST_LEFT: usize = 64;
 
@@ -44,8 +53,10 @@ pub struct PresentRoute {
     /// How many evaluations in a row have found a better route.
     streak: u8,
     evaluated: Option<Time>,
-    /// The newest changes, the oldest first.
-    changes: VecDeque<Time>,
+    /// The voluntary changes of the last hour, the oldest first.
+    voluntary: VecDeque<Time>,
+    /// The newest change of any kind.
+    changed: Option<Time>,
     /// The newest change to a route that had been left.
     returned: Option<Time>,
     /// When each route was left.
@@ -54,7 +65,31 @@ pub struct PresentRoute {
     candidates: Vec<Candidate>,
     near: Vec<Route>,
     /// Changes since the start.
-    changes_in_all: u64,
+    changes: Changes,
+}
+
+/// How often a route has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Changes {
+    /// To a better route; at most four in any hour.
+    pub voluntary: u64,
+    /// Because the route before could not be used.
+    pub forced: u64,
+}
+
+/// Why a route changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Voluntary,
+    Forced,
+}
+
+impl Changes {
+    /// All of them.
+    #[must_use]
+    pub const fn all(self) -> u64 {
+        self.voluntary + self.forced
+    }
 }
 
 impl PresentRoute {
@@ -78,8 +113,8 @@ impl PresentRoute {
 
     /// Changes of the route since the start.
     #[must_use]
-    pub const fn changes(&self) -> u64 {
-        self.changes_in_all
+    pub const fn changes(&self) -> Changes {
+        self.changes
     }
 
     /// Whether the routes are to be compared.
@@ -97,12 +132,9 @@ impl PresentRoute {
     /// Compares the routes to the exit.
     pub fn evaluate(&mut self, now: Time, candidates: Vec<Candidate>) {
         self.evaluated = Some(now);
-        while self
-            .changes
-            .front()
-            .is_some_and(|at| now.since(*at) >= RECENT)
-        {
-            self.changes.pop_front();
+        let is_old = |at: &Time| now.since(*at) >= HOUR;
+        while self.voluntary.front().is_some_and(is_old) {
+            self.voluntary.pop_front();
         }
         self.left.retain(|_, at| now.since(*at) < RECENT);
         let ranked = candidates
@@ -113,7 +145,7 @@ impl PresentRoute {
         let is_present = |route: &Route| self.route.as_ref() == Some(route);
         let present = ranked.iter().find(|(route, _)| is_present(route)).copied();
         match (present, ranked.first()) {
-            (None, Some((best, _))) => self.change(now, best),
+            (None, Some((best, _))) => self.change(now, best, Kind::Forced),
             (None, None) => self.streak = 0,
             (Some((_, time)), _) => {
                 let better = ranked.iter().find(|(route, other)| {
@@ -123,11 +155,11 @@ impl PresentRoute {
                     Some(_) => self.streak.saturating_add(1),
                     None => 0,
                 };
-                if let Some((better, _)) = better
+                if let Some((better, other)) = better
                     && self.streak >= STREAK
-                    && self.dwell_is_over(now)
+                    && let Some(kind) = self.may_change(now, *other, time)
                 {
-                    self.change(now, better);
+                    self.change(now, better, kind);
                 }
             }
         }
@@ -153,16 +185,22 @@ impl PresentRoute {
         !has_returned && (now.since(*left) >= AWAY || its * 2 <= present)
     }
 
-    fn dwell_is_over(&self, now: Time) -> bool {
-        let Some(last) = self.changes.back() else {
-            return true;
-        };
-        let before = self.changes.len().saturating_sub(1).min(MOST_RECENT);
-        let dwell = FIRST_DWELL * (1_u64 << (2 * before));
-        now.since(*last) >= dwell.min(RECENT)
+    /// Whether a better route may be taken now.
+    fn may_change(&self, now: Time, its: TimeSpan, present: TimeSpan) -> Option<Kind> {
+        let is_over = |last: Option<Time>, dwell| last.is_none_or(|last| now.since(last) >= dwell);
+        match DWELLS.get(self.voluntary.len()) {
+            Some(dwell) => {
+                let last = self.voluntary.back().copied();
+                is_over(last, *dwell).then_some(Kind::Voluntary)
+            }
+            None => {
+                let is_unbearable = its * UNBEARABLE <= present;
+                (is_unbearable && is_over(self.changed, LONGEST_DWELL)).then_some(Kind::Forced)
+            }
+        }
     }
 
-    fn change(&mut self, now: Time, to: &Route) {
+    fn change(&mut self, now: Time, to: &Route, kind: Kind) {
         self.streak = 0;
         let is_return = self.left.remove(to).is_some();
         if is_return {
@@ -170,14 +208,17 @@ impl PresentRoute {
         }
         // The first route is no change.
         if let Some(before) = self.route.replace(to.clone()) {
-            self.changes_in_all += 1;
+            self.changed = Some(now);
+            match kind {
+                Kind::Voluntary => {
+                    self.changes.voluntary += 1;
+                    self.voluntary.push_back(now);
+                }
+                Kind::Forced => self.changes.forced += 1,
+            }
             if !is_return && self.left.len() < MOST_LEFT {
                 self.left.insert(before, now);
             }
-            if self.changes.len() >= MOST_RECENT {
-                self.changes.pop_front();
-            }
-            self.changes.push_back(now);
         }
     }
 }
@@ -190,6 +231,7 @@ fn is_clearly_better(time: TimeSpan, present: TimeSpan) -> bool {
 mod tests {
     use super::*;
     use crate::overlay::{Health, Obstacle};
+    use midspan_units::Probability;
     use proptest::prelude::*;
 
     fn at(seconds: u64) -> Time {
@@ -210,6 +252,8 @@ mod tests {
                 obstacle: (*time == 0)
                     .then(|| Obstacle::Unwell(node.parse().unwrap(), Health::Suspect)),
                 load: 0,
+                kept: Probability::ONE,
+                transit_heard: None,
             }
         };
         times.iter().enumerate().map(candidate).collect()
@@ -261,7 +305,11 @@ mod tests {
         assert_eq!(present.route(), Some(&route("n2")));
         assert_eq!(run(&mut present, 6..7, &[0, 900, 0]), [6]);
         assert_eq!(run(&mut present, 7..8, &[0, 0, 0]), []);
-        assert_eq!(present.changes(), 2);
+        let changes = Changes {
+            voluntary: 0,
+            forced: 2,
+        };
+        assert_eq!(present.changes(), changes);
     }
 
     #[test]
@@ -271,35 +319,78 @@ mod tests {
         assert_eq!(run(&mut present, 20..50, &[900, 400]), [21]);
         // The brownout is over. The route back is open after five minutes.
         assert_eq!(run(&mut present, 50..600, &[300, 400]), [322]);
-        // And again: away after 10 s at the latest, but not back within ten minutes.
+        // And again: away at once, because the change before is 80 s old, and back not within ten minutes.
         assert_eq!(run(&mut present, 600..660, &[900, 400]), [601]);
-        assert_eq!(run(&mut present, 660..1_000, &[300, 900]), [923]);
+        // The fourth voluntary change needs 640 s.
+        assert_eq!(run(&mut present, 660..2_000, &[300, 900]), [1_241]);
+        // A fifth one within an hour after the first one does not happen.
+        assert_eq!(run(&mut present, 2_000..4_000, &[900, 300]), [3_621]);
+        let changes = Changes {
+            voluntary: 5,
+            forced: 0,
+        };
+        assert_eq!(present.changes(), changes);
+    }
+
+    #[test]
+    fn after_four_changes_only_an_unbearable_route_is_left() {
+        let mut present = PresentRoute::default();
+        run(&mut present, 0..20, &[300, 400]);
+        for (seconds, times, changed) in [
+            (20..50, [900, 400], 21),
+            (50..600, [300, 400], 322),
+            (600..660, [900, 400], 601),
+            (660..2_000, [300, 900], 1_241),
+            // Four times as long as the best one: at once, and then after 640 s.
+            (2_000..2_100, [1_300, 300], 2_001),
+            (2_100..2_700, [300, 1_300], 2_641),
+        ] {
+            assert_eq!(run(&mut present, seconds, &times), [changed]);
+        }
+        assert_eq!(run(&mut present, 2_700..3_600, &[1_190, 300]), []);
+        let changes = Changes {
+            voluntary: 4,
+            forced: 2,
+        };
+        assert_eq!(present.changes(), changes);
     }
 
     proptest! {
-        /// Whatever the routes do, as long as the present one can be used: in ten minutes there are few
-        /// changes, and at most one return, after which the route that it left may be taken again.
+        /// Whatever the routes do, as long as the present one can be used: in an hour there are at most four voluntary
+        /// changes, and others only every 640 s; in ten minutes there is at most one return, after which the route
+        /// that it left may be taken again.
         #[test]
         fn there_are_few_changes_and_fewer_returns(
-            steps in proptest::collection::vec((1_u64..40, 1_u64..2_000, 1_u64..2_000, 1_u64..2_000), 1..60),
+            steps in proptest::collection::vec((1_u64..400, 1_u64..2_000, 1_u64..2_000, 1_u64..2_000), 1..60),
         ) {
             let mut present = PresentRoute::default();
-            let (mut now, mut changes): (u64, Vec<(u64, Route)>) = (0, Vec::new());
+            let (mut now, mut changes): (u64, Vec<(u64, Kind, Route)>) = (0, Vec::new());
             for (seconds, one, two, three) in steps {
                 let times = [one, two, three];
                 for second in now..now + seconds {
+                    let before = present.changes();
                     for changed in run(&mut present, second..second + 1, &times) {
-                        changes.push((changed, present.route().unwrap().clone()));
+                        let kind = match present.changes().forced > before.forced {
+                            true => Kind::Forced,
+                            false => Kind::Voluntary,
+                        };
+                        changes.push((changed, kind, present.route().unwrap().clone()));
                     }
                 }
                 now += seconds;
             }
-            for (end, _) in &changes {
-                let recent = changes.iter().filter(|(at, _)| at <= end && end - at < 600);
-                let recent: Vec<_> = recent.collect();
-                prop_assert!(recent.len() <= 5, "{:?}", changes);
-                let returns = recent.iter().enumerate().filter(|(place, (_, to))| {
-                    recent[..*place].iter().any(|(_, other)| other == to)
+            for (end, kind, _) in &changes {
+                let within = |span: u64| {
+                    let newest = changes.iter().filter(move |(at, ..)| at <= end && end - at < span);
+                    newest.collect::<Vec<_>>()
+                };
+                let in_hour = within(3_600);
+                let voluntary = in_hour.iter().filter(|(_, kind, _)| *kind == Kind::Voluntary);
+                prop_assert!(voluntary.count() <= 4, "{:?}", changes);
+                prop_assert!(*kind == Kind::Voluntary || within(640).len() == 1, "{:?}", changes);
+                let recent = within(600);
+                let returns = recent.iter().enumerate().filter(|(place, (.., to))| {
+                    recent[..*place].iter().any(|(.., other)| other == to)
                 });
                 prop_assert!(returns.count() <= 2, "{:?}", changes);
             }

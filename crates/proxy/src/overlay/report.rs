@@ -191,7 +191,7 @@ impl OverlayReport {
             Some(ExitRow {
                 exit: node.name.to_string(),
                 route: present.route().map(names),
-                changes: present.changes(),
+                changes: present.changes().all(),
             })
         });
         Self {

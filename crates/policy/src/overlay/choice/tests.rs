@@ -104,6 +104,8 @@ struct World {
     known: KnownOverlay,
     /// Round trip in milliseconds and loss of each leg; a leg that is missing passes nothing.
     legs: BTreeMap<(&'static str, &'static str), (u64, f64)>,
+    /// The load of each node in 1/1000.
+    loads: BTreeMap<String, u16>,
     now: u64,
 }
 
@@ -123,6 +125,7 @@ impl World {
             routes: ChosenRoutes::new(overlay),
             known: KnownOverlay::new(1),
             legs: legs.into_iter().collect(),
+            loads: BTreeMap::new(),
             now: 0,
         }
     }
@@ -155,6 +158,7 @@ impl World {
                 });
             let row = Row {
                 legs: legs.collect(),
+                load: self.loads.get(node).copied().unwrap_or(0),
                 ..Row::default()
             };
             self.known
@@ -361,14 +365,79 @@ fn of_routes_that_are_as_good_the_less_loaded_one_is_taken() {
         panic!("no route");
     };
     let busy = present.nodes()[0].clone();
-    let mut row = world.known.row(at(world.now), &busy).unwrap().1.clone();
-    row.load = 500;
-    world.known.note_row(at(world.now), &busy, ms(80), row);
-    world.now += 1_000;
-    let RouteDecision::Through(other) = world.session(1).1 else {
-        panic!("no route");
+    // A load that has just been reported does not yet move all sessions; one that lasts does.
+    let mut shares = Vec::new();
+    world.loads.insert(busy.to_string(), 700);
+    for _ in 0..4 {
+        let sessions = world.run(20);
+        let moved = |decision: &RouteDecision| *decision != RouteDecision::Through(present.clone());
+        let moved = sessions
+            .iter()
+            .filter(|(_, decision)| moved(decision))
+            .count();
+        shares.push(moved as f64 / sessions.len() as f64);
+    }
+    assert!(
+        (0.2..0.9).contains(&shares[0]) && shares[3] > 0.99,
+        "{shares:?}"
+    );
+    // With the same load, both share the sessions.
+    let other = ["fra", "par"]
+        .into_iter()
+        .find(|node| *node != busy.as_str());
+    world.loads.insert(other.unwrap().to_owned(), 700);
+    world.run(80);
+    let sessions = world.run(60);
+    let to_busy = |(_, decision): &&(u64, RouteDecision)| {
+        *decision == RouteDecision::Through(present.clone())
     };
-    assert_ne!(other.nodes()[0], busy);
+    let share = sessions.iter().filter(to_busy).count() as f64 / sessions.len() as f64;
+    assert!((0.4..0.6).contains(&share), "{share}");
+}
+
+#[test]
+fn of_the_sessions_of_an_overloaded_node_a_part_goes_elsewhere() {
+    let mut world = World::new(to_sin());
+    world.legs.insert(("ams", "sin"), (400, 0.0));
+    world.legs.remove(&("ams", "par"));
+    world.run(60);
+    world.loads.insert("fra".to_owned(), 900);
+    // A load of 1/8 above the target shrinks the share by a factor e in 240 s.
+    world.run(240);
+    let sessions = world.run(20);
+    let over = through(&["fra", "sin"]);
+    let kept = sessions.iter().filter(|(_, decision)| *decision == over);
+    let kept = kept.count() as f64 / sessions.len() as f64;
+    assert!((0.25..0.48).contains(&kept), "{kept}");
+    assert!(
+        sessions
+            .iter()
+            .all(|(_, to)| *to == over || *to == through(&["sin"]))
+    );
+    assert_eq!(
+        world.known.present(&name("sin")).unwrap().changes().all(),
+        0
+    );
+    // The load has gone.
+    world.loads.clear();
+    world.run(60);
+    assert!(world.run(20).iter().all(|(_, decision)| *decision == over));
+}
+
+#[test]
+fn a_second_try_trusts_only_nodes_that_have_just_answered() {
+    let mut world = World::new(to_sin());
+    world.legs.insert(("ams", "sin"), (400, 0.0));
+    world.run(60);
+    // Both transit nodes fail at once; 4 s later, the ingress has noticed neither.
+    world.legs.remove(&("ams", "fra"));
+    world.legs.remove(&("ams", "par"));
+    for _ in 0..2 {
+        world.exchange();
+        world.now += 2_000;
+    }
+    let expected = (vec![route(&["fra", "sin"])], through(&["sin"]));
+    assert_eq!(world.session(1), expected);
 }
 
 #[test]

@@ -1,0 +1,201 @@
+//! The time of a transfer over one leg, looked up in a table.
+//!
+//! The exact prediction of a route over several legs takes 25 to 180 µs, because it solves for what the legs cost each
+//! other. For 1 MB, this cost is mostly below 0.1 % of the completion time, and at most 7 % (a test). Without it, the
+//! completion time consists of one number for each leg. The table has this number for a round trip, a loss and a rate
+//! that are rounded to their first binary digits: of 6,000 random routes, 99.9 % differ by less than 0.6 % from the
+//! exact prediction (a test).
+
+use std::sync::{Mutex, PoisonError};
+
+use midspan_policy::overlay::{CompletionTimes, RouteLeg, completion_time_apart};
+use midspan_units::{BitRate, ByteSize, TimeSpan};
+
+/// Binary digits of each quantity that are kept behind the first one.
+const ROUND_TRIP_DIGITS: u32 = 8;
+const OTHER_DIGITS: u32 = 7;
+/// Places of the table; a power of two. A new entry replaces the one at its place. An entry takes 32 bytes.
+const PLACES: usize = 1 << 18;
+
+/// Round trip, loss, rate and congestion control.
+type Key = (u32, u32, u32, u8);
+
+/// The times of transfers of one size over single legs. Several nodes share it: a time depends on its key only, never on
+/// the requests before it.
+#[derive(Debug)]
+pub struct LegTimes {
+    size: ByteSize,
+    table: Mutex<Vec<Option<Entry>>>,
+}
+
+/// A key, and the seconds of a transfer; `None` if the leg passes nothing.
+#[derive(Debug, Clone, Copy)]
+struct Entry(Key, Option<f64>);
+
+impl LegTimes {
+    /// An empty table for transfers of this size.
+    #[must_use]
+    pub fn new(size: ByteSize) -> Self {
+        Self {
+            size,
+            table: Mutex::new(vec![None; PLACES]),
+        }
+    }
+}
+
+impl CompletionTimes for LegTimes {
+    /// Transfers of other sizes than that of the table are computed.
+    fn completion_time(&self, legs: &[RouteLeg], size: ByteSize) -> Option<TimeSpan> {
+        if size != self.size {
+            return completion_time_apart(legs, |leg| leg.transfer_seconds(size));
+        }
+        // Each entry is complete, whatever happened to the thread that had the lock.
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        completion_time_apart(legs, |leg| {
+            let key = key(leg);
+            let time = || rounded(leg, key).transfer_seconds(size);
+            let Some(place) = table.get_mut(place(key)) else {
+                return time();
+            };
+            match place {
+                Some(Entry(other, time)) if *other == key => *time,
+                _ => place.insert(Entry(key, time())).1,
+            }
+        })
+    }
+}
+
+fn key(leg: &RouteLeg) -> Key {
+    (
+        shortened(leg.round_trip.as_seconds(), ROUND_TRIP_DIGITS),
+        shortened(leg.loss, OTHER_DIGITS),
+        shortened(leg.rate.bits_per_second() as f64, OTHER_DIGITS),
+        leg.congestion as u8,
+    )
+}
+
+/// The place of a key (the steps of SplitMix64).
+fn place((round_trip, loss, rate, congestion): Key) -> usize {
+    let mut mixed = u64::from(round_trip) << 32 | u64::from(congestion);
+    for more in [u64::from(loss) << 32 | u64::from(rate), 0] {
+        mixed = (mixed ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+    }
+    #[allow(clippy::cast_possible_truncation)] // Below the number of places.
+    let place = (mixed % PLACES as u64) as usize;
+    place
+}
+
+/// Exponent and first digits of a number that is not negative.
+#[allow(clippy::cast_possible_truncation)] // The sign is 0, so at most 11 + 20 bits are left.
+fn shortened(value: f64, digits: u32) -> u32 {
+    (value.to_bits() >> (52 - digits)) as u32
+}
+
+/// The number in the middle of those with these digits.
+fn middle(short: u32, digits: u32) -> f64 {
+    let first = u64::from(short) << (52 - digits);
+    match first {
+        0 => 0.0,
+        _ => f64::from_bits(first | (1 << (51 - digits))),
+    }
+}
+
+fn rounded(leg: &RouteLeg, (round_trip, loss, rate, _): Key) -> RouteLeg {
+    // Below 2⁶³.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let rate = BitRate::from_bits_per_second(middle(rate, OTHER_DIGITS) as u64);
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+    let round_trip = (middle(round_trip, ROUND_TRIP_DIGITS) * 1e9) as u64;
+    RouteLeg {
+        round_trip: TimeSpan::from_nanoseconds(round_trip),
+        loss: middle(loss, OTHER_DIGITS).min(1.0),
+        rate: rate.unwrap_or(leg.rate),
+        ..*leg
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use midspan_policy::overlay::{Congestion, completion_time};
+    use proptest::prelude::*;
+
+    const SIZE: ByteSize = ByteSize::from_bytes(1_000_000);
+
+    /// Legs as in the simulations.
+    fn leg() -> impl Strategy<Value = RouteLeg> {
+        let quantities = (
+            1_000_u64..300_000,
+            -13.0_f64..-4.6,
+            10_000_000_u64..1_000_000_000,
+        );
+        quantities.prop_map(of_quantities)
+    }
+
+    fn of_quantities((microseconds, log_loss, rate): (u64, f64, u64)) -> RouteLeg {
+        RouteLeg {
+            round_trip: TimeSpan::from_nanoseconds(microseconds * 1_000),
+            loss: libm::exp(log_loss),
+            rate: BitRate::from_bits_per_second(rate).unwrap(),
+            congestion: Congestion::Cubic,
+            is_hop: true,
+        }
+    }
+
+    fn error(times: &LegTimes, legs: &[RouteLeg]) -> f64 {
+        let exact = completion_time(legs, SIZE).unwrap().as_seconds();
+        let quick = times.completion_time(legs, SIZE).unwrap().as_seconds();
+        assert_eq!(
+            times.completion_time(legs, SIZE).unwrap().as_seconds(),
+            quick
+        );
+        quick / exact - 1.0
+    }
+
+    #[test]
+    fn the_table_is_close_to_the_exact_prediction() {
+        let (times, mut random) = (LegTimes::new(SIZE), Random::new(1, "legs"));
+        let mut leg = || {
+            let microseconds = 1_000 + random.below(299_000) as u64;
+            let log_loss = -13.0 + 8.4 * random.uniform();
+            let rate = 10_000_000 + random.below(990_000_000) as u64;
+            of_quantities((microseconds, log_loss, rate))
+        };
+        let mut errors: Vec<f64> = (0..6_000)
+            .map(|route| {
+                let legs: Vec<RouteLeg> = (0..1 + route % 3).map(|_| leg()).collect();
+                error(&times, &legs).abs()
+            })
+            .collect();
+        errors.sort_by(f64::total_cmp);
+        let [median, nearly_all, most] = [3_000, 5_994, 5_999].map(|place| errors[place]);
+        println!("seed 1: median {median}, 99.9 % of routes {nearly_all}, most {most}");
+        assert!(median < 0.001 && nearly_all < 0.006 && most < 0.02);
+    }
+
+    proptest! {
+        /// The prediction itself jumps at some losses, by 12 % and more for legs with a short round trip. So no bound holds
+        /// for each time; but each time is the exact one of legs that are this close.
+        #[test]
+        fn a_time_is_that_of_legs_that_are_nearly_the_same(leg in leg()) {
+            let rounded = rounded(&leg, key(&leg));
+            let differs = |one: f64, other: f64| (one / other - 1.0).abs();
+            prop_assert!(differs(rounded.round_trip.as_seconds(), leg.round_trip.as_seconds()) < 1.0 / 511.0);
+            prop_assert!(differs(rounded.loss, leg.loss) < 1.0 / 255.0);
+            let rate = |leg: &RouteLeg| leg.rate.bits_per_second() as f64;
+            prop_assert!(differs(rate(&rounded), rate(&leg)) < 1.0 / 255.0);
+        }
+
+        #[test]
+        fn what_legs_cost_each_other_is_little(legs in proptest::collection::vec(leg(), 1..4)) {
+            let exact = completion_time(&legs, SIZE).unwrap().as_seconds();
+            let sum = completion_time_apart(&legs, |leg| leg.transfer_seconds(SIZE));
+            let sum = sum.unwrap().as_seconds();
+            prop_assert!(sum <= exact * 1.000_001 && sum > exact * 0.93, "{sum} {exact}");
+        }
+    }
+}

@@ -1,0 +1,5 @@
+//! Small simulations that meet the bounds of large ones.
+
+#![allow(clippy::unwrap_used)]
+
+mod small;

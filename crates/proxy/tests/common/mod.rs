@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use midspan_proxy::client;
-use midspan_proxy::command::{Answer, Request, Status, UpgradeState, ask, upgrade};
+use midspan_proxy::command::{Answer, Request, Status, UpgradeError, UpgradeState, ask, upgrade};
 use midspan_proxy::{RunOptions, relay_main, trial_main};
 use midspan_testbed::kernel_tests::Command;
 use midspan_testbed::program::AS;
@@ -41,6 +41,9 @@ pub fn run(file: &str) -> Result<(), midspan_proxy::Error> {
     })
 }
 
+/// What the proxy reports if `nft` takes longer than an answer waits for it.
+const LATE: &str = "worked on for long";
+
 /// Commands to a running proxy, and its log lines about sessions.
 pub trait Control {
     /// Sends a request. On a slow machine, `nft` may take longer than an answer waits for it: then the request is
@@ -50,7 +53,7 @@ pub trait Control {
         loop {
             let answer = self.ask_once(request);
             let error = answer.error.as_deref().unwrap_or_default();
-            if !error.contains("worked on for long") || begun.elapsed() > LIMIT {
+            if !error.contains(LATE) || begun.elapsed() > LIMIT {
                 return answer;
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -101,7 +104,18 @@ impl Control for Midspan {
 
     fn upgrade(&self, program: Option<&str>) -> Status {
         let program = program.map(str::to_owned);
-        upgrade(&self.socket(), program, LIMIT).unwrap().0
+        let begun = Instant::now();
+        loop {
+            match upgrade(&self.socket(), program.clone(), LIMIT) {
+                // As for other requests, on a slow machine.
+                Err(UpgradeError::Refused(error))
+                    if error.contains(LATE) && begun.elapsed() < LIMIT =>
+                {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                result => return result.unwrap().0,
+            }
+        }
     }
 
     fn ended_sessions(&self) -> Vec<serde_json::Value> {

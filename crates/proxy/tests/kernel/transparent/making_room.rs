@@ -30,13 +30,13 @@ struct Load {
 }
 
 impl Load {
-    /// Fewer connections in the same time.
+    /// Fewer connections a second, for a longer time. On a slow machine the rates vary more, so there is more room.
     fn divided_by(self, slowness: u32) -> Self {
         Self {
             dark_per_second: self.dark_per_second.div_ceil(slowness),
             honest_per_second: self.honest_per_second.div_ceil(slowness),
-            length: self.length,
-            opening_limit: self.opening_limit.div_ceil(slowness),
+            length: self.length * slowness.min(4),
+            opening_limit: self.opening_limit.div_ceil(slowness) * slowness.min(2),
         }
     }
 }

@@ -19,8 +19,8 @@ impl Interception {
     /// If the table has the same name, the rules change in one step. With another name, both tables are in force until
     /// [`own`](Self::own) is called. In both cases existing connections continue, if those with other marks or another
     /// zone are in [`Plan::former_sessions`]. New connections are intercepted from the beginning if `taking`; with
-    /// [`Plan::former_listeners`], not before `own` is called, because the former relay still opens connections. Until then, dropping this
-    /// value leaves the former rules in force.
+    /// [`Plan::former_listeners`], not before `own` is called, because the former relay still opens connections.
+    /// Until then, dropping this value leaves the former rules in force.
     ///
     /// # Errors
     /// See [`InterceptionError`]. After an error, everything stays in force, perhaps with the rules of this plan.
@@ -38,19 +38,23 @@ impl Interception {
     /// those of the former program that this one does not use.
     ///
     /// # Errors
-    /// Rules could not be changed; the next [`refresh`](Self::refresh) tries again. Or rules or routes of the former
-    /// program could not be removed.
+    /// Rules or routes could not be changed or removed; the next [`refresh`](Self::refresh) tries again.
     pub fn own(&mut self) -> Result<(), InterceptionError> {
         self.is_own = true;
         if self.plan.former_listeners.take().is_some() {
             self.put_rules()?;
         }
-        let Some(former) = self.replaced.take() else {
-            return Ok(());
-        };
-        let numbers = &self.plan.numbers;
-        remove_others(&self.netlink, &former, numbers)?;
-        local_delivery::remove_other_marks(&self.netlink, numbers, &self.marks)?;
+        self.remove_replaced()
+    }
+
+    /// Removes the former program's rules and routes that this one does not use, if they are still there.
+    pub(super) fn remove_replaced(&mut self) -> Result<(), InterceptionError> {
+        if let Some(former) = self.replaced.as_ref().filter(|_| self.is_own) {
+            let numbers = &self.plan.numbers;
+            remove_others(&self.netlink, former, numbers)?;
+            local_delivery::remove_other_marks(&self.netlink, numbers, &self.marks)?;
+            self.replaced = None;
+        }
         Ok(())
     }
 

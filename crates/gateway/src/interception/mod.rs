@@ -447,6 +447,7 @@ impl Interception {
     pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
         self.forget_changes();
         let has_ipv6 = has_ipv6();
+        self.remove_replaced()?;
         let routes = self.ensure_delivery()?;
         // The route comes before the rules that need it. While IPv6 is switched off, there is no
         // IPv6 route.

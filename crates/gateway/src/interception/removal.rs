@@ -64,10 +64,13 @@ impl Drop for Interception {
         let numbers = &self.plan.numbers;
         // At a drop, an error cannot be returned. Without a relay the rules let all packets pass,
         // and the next run replaces them.
+        if let Some(former) = &self.replaced {
+            let _ = match self.is_own {
+                true => remove_others(&self.netlink, former, numbers),
+                false => remove_others(&self.netlink, numbers, former),
+            };
+        }
         if !self.is_own {
-            if let Some(former) = &self.replaced {
-                let _ = remove_others(&self.netlink, numbers, former);
-            }
             return;
         }
         let _ = remove_tables(numbers);

@@ -26,7 +26,7 @@ impl FormerSessions {
     }
 
     /// Rules for packets of these sessions at the hook `output`: they keep their zones.
-    pub(super) fn output(&self) -> [String; 2] {
+    fn output(&self) -> [String; 2] {
         let clients = marked(self.mask, &self.client_leg_marks);
         let servers = marked(self.mask, &self.server_leg_marks);
         [
@@ -39,11 +39,22 @@ impl FormerSessions {
 impl FormerListeners {
     /// Rules for SYNs that the former relay sends again.
     pub(super) fn syns_sent_again(&self) -> Vec<String> {
-        let slots: Vec<usize> = self.selections.iter().map(|of| of.slot).collect();
-        match Marks::with_slots(self.marks, &slots, 0) {
-            Ok(marks) => to_listeners(&self.selections, (marks.mask, &marks.listeners)),
-            Err(_) => Vec::new(),
+        match self.listener_marks() {
+            Some(marks) => to_listeners(&self.selections, (marks.mask, &marks.listeners)),
+            None => Vec::new(),
         }
+    }
+
+    /// The condition that a packet is a SYN that the former relay sends again.
+    fn is_syn_sent_again(&self) -> Option<String> {
+        let marks = self.listener_marks()?;
+        Some(marked(marks.mask, &marks.listeners))
+    }
+
+    /// `None` if the mark field is too small, so that no connection was intercepted.
+    fn listener_marks(&self) -> Option<Marks> {
+        let slots: Vec<usize> = self.selections.iter().map(|of| of.slot).collect();
+        Marks::with_slots(self.marks, &slots, 0).ok()
     }
 }
 
@@ -70,6 +81,26 @@ impl Plan {
             let socket = former.is_client_socket();
             format!("{condition}{socket} goto former_client_leg_{number}")
         })
+    }
+
+    /// Rules for packets of former sessions and listeners at the hook `output`: they keep their zones.
+    ///
+    /// A SYN that the former relay sends again has no entry in connection tracking yet. In no zone, its entry would
+    /// have the same answers as the server leg, and the kernel would drop the SYN or change its port.
+    pub(super) fn former_output(&self) -> impl Iterator<Item = String> {
+        let opening = self.opening_sessions();
+        let zone = opening.map_or(self.numbers.zone, |(_, former)| former.zone);
+        let syns = self.former_syns_sent_again();
+        let sessions = self.former_sessions.iter().flat_map(FormerSessions::output);
+        (syns
+            .map(|syns| format!("{syns} ct zone set {zone}"))
+            .into_iter())
+        .chain(sessions)
+    }
+
+    /// The condition that a packet is a SYN that the former relay sends again; `None` if there is no such relay.
+    pub(super) fn former_syns_sent_again(&self) -> Option<String> {
+        (self.former_listeners.as_ref()).and_then(FormerListeners::is_syn_sent_again)
     }
 
     /// Leads packets of servers to this machine, if the sessions began under other numbers.

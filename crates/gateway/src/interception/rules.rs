@@ -289,7 +289,7 @@ impl Rules<'_> {
         Chain::base("output", "filter", "output", BEFORE_CONNTRACK)
             .rule(format!("{clients} ct zone set {zone}"))
             .rule(format!("{servers} ct original zone set {server_zone}"))
-            .rules((self.plan.former_sessions.iter()).flat_map(FormerSessions::output))
+            .rules(self.plan.former_output())
     }
 
     /// A SYN that comes back through `lo` keeps its addresses, even if the host masquerades on
@@ -301,14 +301,15 @@ impl Rules<'_> {
     /// tracking. Without translation the kernel drops the packet, and the client gets no RST.
     fn keep_source(&self) -> Chain {
         let ours = self.is_marked(&self.marks.listeners);
-        let rule = |family: &str, ip: &str| {
-            format!(
-                "oifname \"lo\" {ours} meta nfproto {family} meta l4proto tcp snat {ip} to {ip} saddr"
-            )
-        };
-        Chain::base("keep_source", "nat", "postrouting", BEFORE_SOURCE_NAT)
-            .rule(rule("ipv4", "ip"))
-            .rule(rule("ipv6", "ip6"))
+        let conditions = self.plan.former_syns_sent_again().into_iter().chain([ours]);
+        let rules = conditions.flat_map(|ours| {
+            [("ipv4", "ip"), ("ipv6", "ip6")].map(|(family, ip)| {
+                format!(
+                    "oifname \"lo\" {ours} meta nfproto {family} meta l4proto tcp snat {ip} to {ip} saddr"
+                )
+            })
+        });
+        Chain::base("keep_source", "nat", "postrouting", BEFORE_SOURCE_NAT).rules(rules)
     }
 
     /// SYNs that the host forwards, and QUIC that is rejected. This chain chooses their listener.

@@ -479,6 +479,20 @@ fn sessions_with_former_numbers_keep_their_zones() {
             "meta mark & 0x00f00000 == 0x00a00000 drop",
         ]
     );
+    for (name, rule) in [
+        (
+            "output",
+            "meta mark & 0x00f00000 == 0x00a00000 ct zone set 7800",
+        ),
+        (
+            "keep_source",
+            "oifname \"lo\" meta mark & 0x00f00000 == 0x00a00000 meta nfproto ipv4 meta l4proto tcp \
+             snat ip to ip saddr",
+        ),
+    ] {
+        let present = chain(&text, name);
+        assert!(present.contains(&rule.to_owned()), "{name}: {present:?}");
+    }
 }
 
 #[test]

@@ -86,8 +86,8 @@ mod tests {
             Configuration::read(&Source::new("file", format!("{text}{listener}"))).unwrap()
         };
         let in_force = NumbersInForce::from(&read(
-            "[relay]\nthreads = 7\n[marks]\nmask = 0xf0\ntable = 11\npriority = 12\n[interception]\n\
-             table = \"t\"\nrouting_table = 13\nrule_priority = 14\nforward_priority = 15\nzone = 16\nqueue = 17\n",
+            "[relay]\nthreads = 7\n[marks]\nmask = 0xf0\ntable = 311\npriority = 12\n[interception]\n\
+             table = \"t\"\nrouting_table = 313\nrule_priority = 14\nforward_priority = 15\nzone = 16\nqueue = 17\n",
         ));
         let mut other = read("");
         assert_ne!(NumbersInForce::from(&other), in_force);

@@ -137,6 +137,44 @@ fn sessions_continue_when_all_numbers_change() {
     }
 }
 
+/// The server answers between the change of the rules and the end of the former relay, which alone has the connection.
+#[kernel_test]
+fn a_connection_that_is_being_opened_continues_when_the_marks_change() {
+    let network = Network::new();
+    rules(&network.gateway, STRICT);
+    let listener = network.listen(PORT);
+    let midspan = Midspan::ready(&network.gateway, TRANSPARENT);
+    network.filter_port(PORT);
+    midspan.write(&format!(
+        "[marks]\nmask = 0xf000\n[interception]\nzone = 7900\n{TRANSPARENT}"
+    ));
+    std::thread::scope(|scope| {
+        let opened = scope.spawn(|| network.connect(SERVER, PORT).unwrap());
+        wait_until("held", || unanswered(&network.gateway, PORT) == 1);
+        let upgrade = scope.spawn(|| midspan.upgrade(None));
+        wait_until("changed", || {
+            output(
+                &network.gateway,
+                "nft",
+                &["list", "table", "inet", "midspan"],
+            )
+            .contains("0x0000f000")
+        });
+        network.unfilter();
+        let mut near = opened.join().unwrap();
+        let (mut far, _) = accept(&listener);
+        echoes(&mut near, &mut far);
+        assert_upgraded(&upgrade.join().unwrap());
+        let log = midspan.log();
+        // The former relay waits three seconds, which are too short on a very slow machine.
+        let is_late = log.contains("have to connect again");
+        assert!(network.taken(PORT) == 1 || is_late, "{log}");
+        carries(near, far, 300_000);
+    });
+    midspan.stop();
+    no_trace(&network);
+}
+
 /// If the new program fails, the former one continues with its names and numbers, and nothing of the new ones is left.
 #[kernel_test]
 fn a_program_that_fails_leaves_no_other_numbers() {

@@ -111,6 +111,7 @@ mod tests {
         let program = TestProgram {
             name: "a package".to_owned(),
             folder: PathBuf::from("/"),
+            workspace: PathBuf::from("/"),
             file,
             parts: Vec::new(),
             state: String::new(),

@@ -176,10 +176,12 @@ pub fn command(program: &TestProgram, part: &Part) -> String {
         [] => String::new(),
         ref tests => format!("--exact '{}'", tests.join("' '")),
     };
+    // Snapshots are found from the workspace, and the machine has no cargo to name it.
     format!(
-        "cd '{}' && MIDSPAN_TEST_TRIES=2 MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} \
-         MIDSPAN_SLOWNESS={SLOWNESS} '{}' {exact}",
+        "cd '{}' && INSTA_WORKSPACE_ROOT='{}' MIDSPAN_TEST_TRIES=2 \
+         MIDSPAN_TEST_LIMIT={LIMIT_OF_TEST_SECONDS} MIDSPAN_SLOWNESS={SLOWNESS} '{}' {exact}",
         program.folder.display(),
+        program.workspace.display(),
         program.file.display()
     )
 }

@@ -53,6 +53,8 @@ pub struct TestProgram {
     pub name: String,
     /// The folder of its package, in which it runs.
     pub folder: PathBuf,
+    /// The folder of the workspace.
+    pub workspace: PathBuf,
     /// The program.
     pub file: PathBuf,
     /// Its tests, in the parts that are run one by one.
@@ -201,6 +203,7 @@ impl Programs {
             self.tests.push(TestProgram {
                 name,
                 folder: folder.to_owned(),
+                workspace: self.workspace.clone(),
                 file,
                 parts,
                 state: String::new(),

@@ -102,7 +102,7 @@ fn the_documents_list_each_exit_status() {
     }
 }
 
-/// The commit is there if the source is in a repository of git.
+/// The commit is there if the source was in a repository of git.
 #[test]
 fn the_version_has_the_commit() {
     let output = text(&midspan(&["--version"]).stdout);
@@ -110,17 +110,19 @@ fn the_version_has_the_commit() {
         .args(["rev-parse", "--short=12", "HEAD"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output();
-    let expected = match commit {
+    let version = env!("CARGO_PKG_VERSION");
+    match commit {
         Ok(commit) if commit.status.success() => {
-            format!(
-                "midspan {} ({})\n",
-                env!("CARGO_PKG_VERSION"),
-                text(&commit.stdout).trim()
-            )
+            let commit = text(&commit.stdout);
+            assert_eq!(output, format!("midspan {version} ({})\n", commit.trim()));
         }
-        _ => format!("midspan {}\n", env!("CARGO_PKG_VERSION")),
-    };
-    assert_eq!(output, expected);
+        Ok(_) => assert_eq!(output, format!("midspan {version}\n")),
+        // Without git, this machine cannot have built the program.
+        Err(_) => assert!(
+            output.starts_with(&format!("midspan {version}")),
+            "{output}"
+        ),
+    }
 }
 
 #[test]

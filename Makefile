@@ -7,7 +7,7 @@ as_namespace_root := $(if $(filter 0,$(shell id -u)),,unshare --user --map-root-
 
 PREFIX ?= /usr/local
 
-.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page model wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients phases steady test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
+.PHONY: help dependencies build install demo demo-busy test test-kernel test-monitoring test-page model wheel test-python bench-dask test-slurm soak still lint bench verify conformance conformance-self-test real-clients phases steady many test-vm deb package-test arm64 image release fuzz fuzz-coverage fuzz-self-test docs site clean
 
 help:
 	@echo "make demo    install what is missing, build, show a download over a bad path with and without Midspan"
@@ -22,6 +22,7 @@ help:
 	@echo "make steady  an hour at a steady rate: memory and descriptors stay the same"
 	@echo "make still   eight busy programs next to Midspan: no thread is assumed to be stuck (10 minutes)"
 	@echo "make model   run a relay thread above a simulated kernel: STEPS=100000000 SEED=1 (an hour)"
+	@echo "make many    one relay thread with 400,000 sessions above a simulated kernel: turns, memory (a minute)"
 	@echo "make lint    check format, lints, documentation, words of the lexicon, circles between modules"
 	@echo "make verify  measure the emulated links against independent clocks (midspan lab verify)"
 	@echo "make conformance            try Midspan, HAProxy and nginx at every edge of TCP (midspan conformance)"
@@ -149,6 +150,10 @@ SEED ?= 1
 model: dependencies
 	MIDSPAN_MODEL_STEPS=$(STEPS) MIDSPAN_MODEL_SEED=$(SEED) cargo test --release --package midspan-relay --lib \
 		-- thread::tests::model::no_byte --nocapture
+
+# One relay thread with very many sessions above a kernel without sockets: turns, memory, time when idle.
+many: dependencies
+	MIDSPAN_MANY=400000 cargo test --release --package midspan-relay --lib -- thread::tests::many --nocapture
 
 # Always the whole workspace: other choices give crates other features, with which they are checked again.
 lint: dependencies

@@ -2,6 +2,7 @@
 //!
 //! The only crate with `unsafe` code. One module per kernel facility; the docs of each function
 //! name the man page or RFC that it follows, and the capability that it needs.
+pub mod allocator;
 pub mod capability;
 pub mod connection_tracking;
 pub mod descriptor_passing;
@@ -34,5 +35,7 @@ pub mod signals;
 mod socket_lists;
 pub mod tcp;
 pub mod tun;
+#[cfg(feature = "unopened")]
+pub mod unopened;
 pub mod user_map;
 pub mod waiting_sockets;

@@ -22,6 +22,9 @@ pub const SCENARIO: &str = "scenario ";
 const FINDING: &str = "finding: ";
 /// How much of a failed job's output is kept.
 const KEPT_LINES: usize = 80;
+/// In addition, this many panics from its earlier output, with as many lines each.
+const PANICS: usize = 4;
+const LINES_OF_PANIC: usize = 4;
 /// How many lines of a console are kept if its emulator has ended.
 const CONSOLE_LINES: usize = 40;
 
@@ -195,9 +198,14 @@ pub fn judge(done: &Done) -> (Outcome, Vec<String>, Vec<(String, String)>) {
         .collect();
     if done.status != 0 {
         let all: Vec<&str> = lines().collect();
-        let last = all[all.len().saturating_sub(KEPT_LINES)..].iter();
+        let (earlier, last) = all.split_at(all.len().saturating_sub(KEPT_LINES));
         let mut kept = vec![format!("exit status {}", done.status)];
-        kept.extend(last.map(|&line| line.to_owned()));
+        // The log of a program may be between the reason and the end.
+        let reasons = earlier.windows(LINES_OF_PANIC);
+        let reasons = reasons.filter(|lines| lines[0].contains("panicked at "));
+        for &line in reasons.take(PANICS).flatten().chain(last) {
+            kept.push(line.to_owned());
+        }
         return (Outcome::Failed, kept, findings);
     }
     let notes: Vec<String> = lines()
@@ -224,6 +232,16 @@ mod tests {
             status,
             printed: printed.to_owned(),
         })
+    }
+
+    #[test]
+    fn the_reason_of_a_failure_is_kept_before_a_long_log() {
+        let log = "a line\n".repeat(500);
+        let printed = format!("thread 'main' panicked at a.rs:1:2:\n3 of 7\nnote\n{log}end\n");
+        let (outcome, lines, _) = judged(101, &printed);
+        assert_eq!(outcome, Outcome::Failed);
+        assert_eq!(lines[2], "3 of 7");
+        assert!(lines.len() < 100 && lines.ends_with(&["end".to_owned()]));
     }
 
     #[test]

@@ -107,42 +107,45 @@ pub fn weather(network: &mut Network, seed: u64, duration: TimeSpan) {
                 network.set_leg(from, to, loss, rate);
             }
             let end = duration.as_seconds();
-            // A brownout or an outage may have begun before the simulation.
-            let mut begin = random.exponential(BROWNOUT.0) - BROWNOUT.1;
-            while begin < end {
+            let brownout = |random: &mut Random| {
                 let lasts = random.exponential(BROWNOUT.1);
                 let kind = EpisodeKind::Brownout {
                     loss: 0.01 + random.exponential(0.02),
                     delay: random.exponential(0.03),
                 };
-                network.add_episode(
-                    one,
-                    other,
-                    Episode {
-                        begin,
-                        end: begin + lasts,
-                        kind,
-                    },
-                );
-                begin += lasts + random.exponential(BROWNOUT.0);
-            }
-            let mut begin = random.exponential(OUTAGE.0) - OUTAGE.1;
-            while begin < end {
+                (lasts, kind)
+            };
+            let outage = |random: &mut Random| {
                 let lasts = OUTAGE.1 + random.exponential(OUTAGE.2);
-                let kind = EpisodeKind::Outage;
-                network.add_episode(
-                    one,
-                    other,
-                    Episode {
-                        begin,
-                        end: begin + lasts,
-                        kind,
-                    },
-                );
-                begin += lasts + random.exponential(OUTAGE.0);
+                (lasts, EpisodeKind::Outage)
+            };
+            for episode in episodes(&mut random, BROWNOUT, end, brownout) {
+                network.add_episode(one, other, episode);
+            }
+            for episode in episodes(&mut random, (OUTAGE.0, OUTAGE.1), end, outage) {
+                network.add_episode(one, other, episode);
             }
         }
     }
+}
+
+/// Episodes until `end`: the mean time in seconds between two of them, and how long the first one may have lasted already
+/// when the simulation begins. `draw` draws how many seconds an episode lasts, and its kind.
+fn episodes(
+    random: &mut Random,
+    (between, earlier): (f64, f64),
+    end: f64,
+    draw: impl Fn(&mut Random) -> (f64, EpisodeKind),
+) -> Vec<Episode> {
+    let mut all = Vec::new();
+    let mut begin = random.exponential(between) - earlier;
+    while begin < end {
+        let (lasts, kind) = draw(random);
+        let end = begin + lasts;
+        all.push(Episode { begin, end, kind });
+        begin = end + random.exponential(between);
+    }
+    all
 }
 
 /// A place on the sphere; none near the poles.

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
+use midspan_linux::allocator;
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::process_use::ProcessFiles;
 use midspan_linux::sandbox::{self, Landlock};
@@ -67,6 +68,7 @@ pub fn relay_main() -> Result<(), Error> {
 }
 
 fn serve() -> Result<(), Error> {
+    allocator::join_pieces_at_once();
     child::ignore_signals().map_err(Error::system("set up signals"))?;
     let helper = child::parent().map_err(|_| Error::OutOfTurn)?;
     if resolver::is_wanted() {

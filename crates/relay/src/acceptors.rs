@@ -91,6 +91,13 @@ impl Acceptors {
         std::mem::replace(&mut self.is_open, false)
     }
 
+    /// Accepts nothing more, not even the connections that wait.
+    pub fn close_at_once(&mut self) {
+        if self.close() {
+            (0..self.count()).for_each(|index| self.take_socket(index));
+        }
+    }
+
     /// Whether the acceptor at this index accepts connections.
     pub fn accepts(&self, index: usize) -> bool {
         let has_socket = |acceptor: &Acceptor| acceptor.socket.is_some();

@@ -22,6 +22,8 @@ pub enum Reason {
     Kick,
     /// Some sessions are not yet handed over to another relay.
     Handing,
+    /// Some sessions have not ended yet, although the relay ends.
+    Stop,
     /// A session's time-out, pause or sample.
     Session,
     /// A negotiation's time-out, or the next address of a server.

@@ -50,6 +50,9 @@ pub struct Measuring {
     is_sweep: bool,
     /// The limit of still buffers at the last query.
     still_limit: u64,
+    /// The number of this limit, which is never 0. Each round checks sessions of an earlier limit, so all sessions
+    /// are checked long before the numbers begin again.
+    limit_number: u8,
 }
 
 impl Measuring {
@@ -63,6 +66,7 @@ impl Measuring {
             swept_at: Time::ZERO,
             is_sweep: false,
             still_limit: 0,
+            limit_number: 1,
         }
     }
 
@@ -156,7 +160,7 @@ impl Measuring {
             memory = session.memory();
             note(session, &self.register, sums(&memory));
         }
-        session.upkeep.is_settled = true;
+        session.upkeep.checked_with = self.limit_number;
         session.upkeep.is_still = memory.iter().all(|direction| !direction.is_active);
     }
 
@@ -177,7 +181,7 @@ impl Measuring {
         };
         if is_short && self.still_limit != still_limit && sessions.places() > 0 {
             // With another limit, sessions have to be checked again.
-            unsettle(sessions);
+            self.limit_number = self.limit_number.checked_add(1).unwrap_or(1);
             self.rounds.wish(now);
         }
         self.still_limit = still_limit;
@@ -218,9 +222,10 @@ impl Measuring {
     /// Checks a session; returns whether it was measured.
     fn visit(&mut self, session: &mut Session, acceptors: &mut Acceptors) -> bool {
         if self.is_sweep && session.upkeep.grow_still() {
-            session.upkeep.is_settled = false;
+            session.upkeep.checked_with = 0;
         }
-        let is_unsettled = self.still_limit != u64::MAX && !session.upkeep.is_settled;
+        let is_settled = session.upkeep.checked_with == self.limit_number;
+        let is_unsettled = self.still_limit != u64::MAX && !is_settled;
         let is_wanted = is_unsettled || session.upkeep.unmeasured > 0;
         if is_wanted {
             self.measure(session, acceptors);
@@ -237,14 +242,6 @@ impl Measuring {
     /// All sessions end: removes them from the account.
     pub fn forget_all(&self) {
         self.register.forget_memory();
-    }
-}
-
-fn unsettle(sessions: &mut Table<Session>) {
-    for place in 0..sessions.places() {
-        if let Some(session) = sessions.at_place(place) {
-            session.upkeep.is_settled = false;
-        }
     }
 }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use midspan_policy::{Request, SessionId};
+use smallvec::SmallVec;
 
 use super::leg_socket::LegSocket;
 use super::limits::{Limits, MemoryAside, Spare, TakenPlace};
@@ -84,8 +85,9 @@ pub struct Entry {
     pub session: u64,
     /// The socket towards the client.
     pub client: Weak<LegSocket>,
-    /// The sockets towards the server. A negotiation may have several.
-    pub servers: Vec<Weak<LegSocket>>,
+    /// The sockets towards the server. A negotiation may have several; a session has one, and needs no further piece of
+    /// memory for it.
+    pub servers: SmallVec<[Weak<LegSocket>; 1]>,
     /// Its place among the sessions.
     pub place: Weak<TakenPlace>,
     /// Memory that is set aside for it. The memory of sessions is in the sums of the register.

@@ -29,6 +29,7 @@ use midspan_policy::Leg;
 use midspan_units::Time;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
+use smallvec::smallvec;
 
 use super::exchange::Framed;
 use super::lifecycle::{self, Failures, Step};
@@ -342,7 +343,7 @@ impl Session {
             is_plain,
             session: self.record.id,
             client: Arc::downgrade(client),
-            servers: vec![Arc::downgrade(server)],
+            servers: smallvec![Arc::downgrade(server)],
             place: self.seat.as_ref().map(Seat::place).unwrap_or_default(),
             memory: Weak::new(),
         }));

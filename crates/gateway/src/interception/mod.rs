@@ -62,6 +62,7 @@ pub use plan::{
 };
 pub use untouched::Quic;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -189,6 +190,10 @@ fn marks(plan: &Plan) -> Result<Marks, TooFewMarks> {
     Marks::with_slots(plan.numbers.marks, &slots, others)
 }
 
+fn legs(plan: &Plan) -> [BTreeSet<u32>; 2] {
+    [&plan.client_leg_marks, &plan.server_leg_marks].map(BTreeSet::clone)
+}
+
 fn queue_method(plan: &Plan) -> Result<QueueMethod, NftablesError> {
     let probe = rules::queue_probe(&plan.numbers.table);
     Ok(match nftables::is_possible(&probe)? {
@@ -202,7 +207,10 @@ fn queue_method(plan: &Plan) -> Result<QueueMethod, NftablesError> {
 /// The caller waits until one of [`changes`](Self::changes) is readable, or for some seconds, and
 /// then calls [`refresh`](Self::refresh).
 pub struct Interception {
+    /// The plan in force, with the leg marks of one that is expected.
     plan: Plan,
+    /// The marks of client legs and server legs of the plan in force.
+    legs_in_force: [BTreeSet<u32>; 2],
     marks: Marks,
     method: QueueMethod,
     early_demux: EarlyDemux,
@@ -271,6 +279,7 @@ impl Interception {
             false => Timeouts::Unwanted,
         };
         let mut installed = Self {
+            legs_in_force: legs(&plan),
             plan,
             marks,
             method,
@@ -318,7 +327,7 @@ impl Interception {
     }
 
     /// Adds the leg marks of another plan that is about to be put in force, because sockets may
-    /// already have these marks.
+    /// already have these marks. Those of an earlier plan that was not put in force are removed.
     ///
     /// # Errors
     /// The rules could not be changed; the next [`refresh`](Self::refresh) tries again.
@@ -328,8 +337,9 @@ impl Interception {
         if new[0].is_subset(known[0]) && new[1].is_subset(known[1]) {
             return Ok(());
         }
-        self.plan.client_leg_marks.extend(new[0]);
-        self.plan.server_leg_marks.extend(new[1]);
+        let with = |marks: &BTreeSet<u32>, new| marks.union(new).copied().collect();
+        self.plan.client_leg_marks = with(&self.legs_in_force[0], new[0]);
+        self.plan.server_leg_marks = with(&self.legs_in_force[1], new[1]);
         self.put_rules()
     }
 
@@ -346,6 +356,7 @@ impl Interception {
     /// A change failed; the next [`refresh`](Self::refresh) tries again.
     pub fn change(&mut self, plan: Plan) -> Result<(), InterceptionError> {
         self.marks = marks(&plan)?;
+        self.legs_in_force = legs(&plan);
         self.plan = Plan {
             former_sessions: std::mem::take(&mut self.plan.former_sessions),
             ..plan

@@ -146,6 +146,22 @@ impl Plan {
         names.into_iter()
     }
 
+    /// The same plan, whatever ports the listeners' sockets have: if the kernel accepts the rules of one such plan, it
+    /// accepts those of the others.
+    #[must_use]
+    pub fn without_ports(&self) -> Self {
+        let mut plan = self.clone();
+        for selection in &mut plan.selections {
+            let own = [&mut selection.ipv4_port, &mut selection.ipv6_port];
+            let rungs = selection.rungs.iter_mut();
+            let all = rungs.flat_map(|rung| [&mut rung.ipv4_port, &mut rung.ipv6_port]);
+            for port in own.into_iter().chain(all).flatten() {
+                *port = 0;
+            }
+        }
+        plan
+    }
+
     /// Lets IPv6 connections pass untouched.
     pub(super) fn leave_out_ipv6(&mut self) {
         for selection in &mut self.selections {

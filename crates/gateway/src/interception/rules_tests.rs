@@ -15,6 +15,13 @@ const REUSE_PORTS: ReusePorts = ReusePorts {
     ipv6: Some(4444),
 };
 
+const MACHINE: Machine = Machine {
+    queue: QueueMethod::Statement,
+    reuse_ports: REUSE_PORTS,
+    early_demux_was: true,
+    takes_vrfs: true,
+};
+
 fn plan() -> Plan {
     Plan {
         numbers: InterceptionNumbers {
@@ -64,9 +71,7 @@ fn text(method: QueueMethod, taking: bool) -> String {
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
         queue: method,
-        reuse_ports: REUSE_PORTS,
-        early_demux_was: true,
-        takes_vrfs: true,
+        ..MACHINE
     };
     ruleset(&plan, &marks, machine, taking)
 }
@@ -154,10 +159,8 @@ fn clients_in_a_vrf_pass_first() {
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let first_rule = |takes_vrfs| {
         let machine = Machine {
-            queue: QueueMethod::Statement,
-            reuse_ports: REUSE_PORTS,
-            early_demux_was: true,
             takes_vrfs,
+            ..MACHINE
         };
         chain(&ruleset(&plan, &marks, machine, true), "intercept")[1].to_owned()
     };
@@ -216,13 +219,7 @@ fn quic_is_rejected_only_where_its_tcp_would_be_intercepted() {
     let mut plan = plan();
     plan.selections[0].rejects_quic = true;
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
-    let machine = Machine {
-        queue: QueueMethod::Statement,
-        reuse_ports: REUSE_PORTS,
-        early_demux_was: true,
-        takes_vrfs: true,
-    };
-    let text = |taking| ruleset(&plan, &marks, machine, taking);
+    let text = |taking| ruleset(&plan, &marks, MACHINE, taking);
     let take = chain(&text(true), "intercept");
     let quic: Vec<&String> = take.iter().filter(|rule| rule.contains("udp")).collect();
     assert_eq!(
@@ -278,13 +275,7 @@ fn zones_are_for_our_sockets_only() {
 fn a_socket_in_time_wait_makes_room_for_a_new_connection() {
     let mut plan = plan();
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
-    let machine = Machine {
-        queue: QueueMethod::Statement,
-        reuse_ports: REUSE_PORTS,
-        early_demux_was: true,
-        takes_vrfs: true,
-    };
-    let text = |plan: &Plan| chain(&ruleset(plan, &marks, machine, true), "syn_for_socket");
+    let text = |plan: &Plan| chain(&ruleset(plan, &marks, MACHINE, true), "syn_for_socket");
     let both = text(&plan);
     assert_eq!(
         both[1..],
@@ -325,10 +316,8 @@ fn what_is_bypassed_is_asked_first() {
     ];
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
     let machine = Machine {
-        queue: QueueMethod::Statement,
-        reuse_ports: REUSE_PORTS,
         early_demux_was: false,
-        takes_vrfs: true,
+        ..MACHINE
     };
     let text = ruleset(&plan, &marks, machine, true);
     assert!(
@@ -352,10 +341,8 @@ fn connections_of_a_listener_that_has_gone_go_on() {
     plan.selections.clear();
     let marks = Marks::with_slots(plan.numbers.marks, &[], 1).unwrap();
     let machine = Machine {
-        queue: QueueMethod::Statement,
-        reuse_ports: REUSE_PORTS,
         early_demux_was: false,
-        takes_vrfs: true,
+        ..MACHINE
     };
     let text = ruleset(&plan, &marks, machine, true);
     let rules = chain(&text, "client_side");
@@ -391,13 +378,7 @@ fn a_syn_for_another_window_goes_to_other_sockets() {
         ipv6_port: Some(5678),
     });
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
-    let machine = Machine {
-        queue: QueueMethod::Statement,
-        reuse_ports: REUSE_PORTS,
-        early_demux_was: true,
-        takes_vrfs: true,
-    };
-    let text = ruleset(&plan, &marks, machine, true);
+    let text = ruleset(&plan, &marks, MACHINE, true);
     let four = text
         .find("ip ttl 66 tproxy ip to 127.0.0.1:4567 accept")
         .unwrap();
@@ -419,13 +400,7 @@ fn sessions_with_former_numbers_keep_their_zones() {
     let sessions = FormerSessions::new(&numbers, &BTreeSet::from([0x0010_0000]), &[].into());
     plan.continue_sessions(sessions.unwrap());
     let marks = Marks::new(plan.numbers.marks, 2, 1).unwrap();
-    let machine = Machine {
-        queue: QueueMethod::Statement,
-        reuse_ports: REUSE_PORTS,
-        early_demux_was: true,
-        takes_vrfs: true,
-    };
-    let text = ruleset(&plan, &marks, machine, true);
+    let text = ruleset(&plan, &marks, MACHINE, true);
     let client = "socket mark & 0x00f00000 == { 0x00100000, 0x00f00000 } goto former_client_leg_0";
     let server = "socket mark & 0x00f00000 == 0x00e00000 goto to_this_machine";
     let from_clients = format!("meta l4proto tcp socket transparent 1 {client}");
@@ -467,7 +442,7 @@ fn sessions_with_former_numbers_keep_their_zones() {
             ..Selection::default()
         }],
     });
-    let text = ruleset(&plan, &marks, machine, true);
+    let text = ruleset(&plan, &marks, MACHINE, true);
     assert_eq!(last(&text, "our_socket"), "goto former_client_leg_0");
     assert!(last(&text, "syn_for_socket").ends_with("goto former_client_leg_0"));
     let again = chain(&text, "from_this_machine");

@@ -1,7 +1,9 @@
 //! Rules, routes and marks of a real kernel, in network namespaces.
 
+mod adopting;
 mod initial_window;
 mod oversized;
+mod plans;
 mod rules_meanwhile;
 mod two_namespaces;
 

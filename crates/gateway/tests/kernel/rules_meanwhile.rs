@@ -3,14 +3,13 @@
 #![allow(clippy::unwrap_used)]
 
 use midspan_gateway::acknowledgement_queue::{AcknowledgementRules, LONGEST};
-use midspan_gateway::initial_window::MarkField;
-use midspan_gateway::interception::{
-    Interception, InterceptionNumbers, LeftAlone, Plan, Selection,
-};
+use midspan_gateway::interception::Interception;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::nftables::Generation::OthersChanged;
 use midspan_linux::nftables::{self, NftablesError};
 use midspan_testbed::kernel_test;
+
+use crate::plans::plan;
 
 #[kernel_test]
 fn own_changes_are_told_from_those_of_others() {
@@ -55,39 +54,7 @@ fn rules_of_ack_thinning_are_one_change() {
 #[kernel_test]
 fn rules_of_interception_are_known_once_they_are_set() {
     Netlink::open().unwrap().set_up("lo").unwrap();
-    let numbers = InterceptionNumbers {
-        table: "midspan".to_owned(),
-        marks: MarkField::new(0x0f00_0000).unwrap(),
-        routing_table: 7701,
-        rule_priority: 100,
-        zone: 7,
-        queue: 5316,
-        forward_priority: 10,
-    };
-    let selection = Selection {
-        slot: 0,
-        interfaces: vec!["lo".to_owned()],
-        ipv4_port: Some(8080),
-        ipv6_port: None,
-        ports: Vec::new(),
-        except_ports: Vec::new(),
-        except: Vec::new(),
-        rejects_quic: false,
-        rungs: Vec::new(),
-    };
-    let plan = Plan {
-        numbers,
-        selections: vec![selection],
-        as_clients: false,
-        more_interfaces: std::iter::empty().collect(),
-        bypasses: Vec::new(),
-        left_alone: LeftAlone::default(),
-        client_leg_marks: std::iter::empty().collect(),
-        server_leg_marks: std::iter::empty().collect(),
-        former_sessions: Vec::new(),
-        former_listeners: None,
-    };
-    let mut interception = Interception::install(plan).unwrap();
+    let mut interception = Interception::install(plan()).unwrap();
     for taking in [true, false] {
         interception.set_taking(taking).unwrap();
         assert!(!interception.refresh().unwrap(), "nothing was changed");

@@ -5,7 +5,6 @@ old=$(package midspan old)
 export DEBIAN_FRONTEND=noninteractive
 install_package() { apt-get install --yes --allow-downgrades "$1" >/tmp/apt.log 2>&1 || fail "$(cat /tmp/apt.log)"; }
 version() { dpkg-query --show --showformat '${Version}' midspan; }
-helper() { systemctl show --property MainPID --value midspan; }
 network
 
 install_package "$old"

@@ -24,6 +24,9 @@ wait_until() {
 
 not() { ! "$@"; }
 
+# The process of the service.
+helper() { systemctl show --property MainPID --value midspan; }
+
 # The picture of the gateway guide: client 192.168.10.2 - eth1 gateway eth0 - 203.0.113.1 router -
 # server 198.51.100.80. The gateway is this machine; its interfaces have no addresses yet.
 hosts() {

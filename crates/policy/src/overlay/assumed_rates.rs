@@ -8,7 +8,7 @@ use midspan_units::{BitRate, Time, TimeSpan};
 use super::NodeName;
 
 /// The rate of legs if none was measured at all: then only round trips and losses differ.
-const ASSUMED_RATE: u64 = 100_000_000;
+pub(super) const ASSUMED_RATE: u64 = 100_000_000;
 /// In large simulations, the rates are computed again after this time.
 const KEPT: TimeSpan = TimeSpan::from_seconds(30);
 

@@ -150,6 +150,14 @@ impl Guard {
         })
     }
 
+    /// Whether the thread has ended its last work on the rules.
+    ///
+    /// # Errors
+    /// The thread has panicked, and the rules are lost.
+    pub fn is_free(&mut self) -> Result<bool, Error> {
+        self.take_back(Duration::ZERO)
+    }
+
     /// The pairs that are left alone, each with the rest of its time.
     ///
     /// # Errors

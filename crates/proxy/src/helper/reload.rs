@@ -116,8 +116,11 @@ impl Supervisor {
         let places = self.windows.as_ref().map(InitialWindows::places);
         let plan = self.guard.as_mut().map(Guard::plan).transpose()?;
         let result = self.reload_to(new);
-        if result.is_err() {
-            if let (Some(guard), Some(plan)) = (&mut self.guard, plan) {
+        if let Err(error) = &result {
+            // Only marks may be expected in vain then, which does no harm. To restore the rules would take as long again,
+            // and meanwhile the repeated command would fail.
+            let is_late = matches!(error, Error::RulesLate);
+            if let (Some(guard), Some(plan)) = (&mut self.guard, plan.filter(|_| !is_late)) {
                 guard.restore(plan);
             }
             // Existing windows keep their marks.

@@ -22,6 +22,8 @@ pub(super) struct Rules {
     /// Routing rules of other programs that test bits of Midspan's marks, and that are already in
     /// the log.
     foreign: Vec<ForeignRule>,
+    /// The last plan whose rules the kernel has accepted, without ports.
+    accepted: Option<Plan>,
     /// The result of the last order.
     pub report: Report,
 }
@@ -77,6 +79,7 @@ impl Rules {
             interception,
             firewall,
             foreign: Vec::new(),
+            accepted: None,
             report: Report::default(),
         }
     }
@@ -103,15 +106,23 @@ impl Rules {
 
     fn change(&mut self, change: Change) -> Result<(), InterceptionError> {
         match change {
-            Change::Expect(plan) => {
-                self.interception.check(&plan)?;
-                self.interception.expect_legs(&plan)
-            }
+            Change::Expect(plan) => self.expect(&plan),
             Change::Plan(plan) => self.change_plan(*plan),
             Change::Bypasses(bypasses) => self.interception.set_bypasses(bypasses),
             Change::LeaveAlone(pairs, time) => self.interception.leave_alone(&pairs, time),
             Change::EndLeavingAlone(pairs) => self.interception.end_leaving_alone(&pairs),
         }
+    }
+
+    /// If `nft` takes longer than a command waits for it, the command fails and is repeated. The plan need not be checked
+    /// again then; otherwise such a command would never succeed.
+    fn expect(&mut self, plan: &Plan) -> Result<(), InterceptionError> {
+        let general = plan.without_ports();
+        if self.accepted.as_ref() != Some(&general) {
+            self.interception.check(plan)?;
+            self.accepted = Some(general);
+        }
+        self.interception.expect_legs(plan)
     }
 
     fn change_plan(&mut self, mut plan: Plan) -> Result<(), InterceptionError> {

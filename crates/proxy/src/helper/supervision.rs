@@ -232,7 +232,10 @@ impl Supervisor {
                 warn!("the relay gave no sign of life and was ended");
                 return Err(Error::RelayStill(self.watchdog_timeout()));
             }
-            if let Some(guard) = &mut self.guard {
+            // The next program works on the rules.
+            if let Some(guard) = &mut self.guard
+                && self.upgrades.tried.is_none()
+            {
                 guard.handle_rules(events.rules, now)?;
             }
             if events.end && self.signals.take_end() {

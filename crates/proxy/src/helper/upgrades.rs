@@ -1,5 +1,6 @@
 //! The upgrades of this process: the one that has begun, and the result of the last one.
 
+use std::fs::File;
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
@@ -10,11 +11,23 @@ use super::program_trial::Trial;
 use crate::command::{UpgradeState, UpgradeStatus};
 use crate::late::ThreadName;
 
+/// A program that can take over.
+pub(super) struct Tried {
+    /// The program.
+    pub program: File,
+    /// Until when the command is answered.
+    pub answered: Instant,
+    /// Until when it waits for the end of work on the rules.
+    pub until: Instant,
+}
+
 /// Upgrades of this process.
 #[derive(Default)]
 pub(super) struct Upgrades {
     /// The new program, while it is tried.
     pub trial: Option<Trial>,
+    /// The new program, when its trial has ended well.
+    pub tried: Option<Tried>,
     /// The last upgrade.
     pub last: Option<UpgradeStatus>,
     /// A new relay of this program is to take over, because this thread was stuck.
@@ -29,6 +42,7 @@ impl Upgrades {
         let error = inheritance.failure.clone();
         Self {
             trial: None,
+            tried: None,
             due: None,
             renews: None,
             last: Some(UpgradeStatus {
@@ -49,9 +63,15 @@ impl Upgrades {
         self.trial.as_ref().map(Trial::end)
     }
 
-    /// When the trial is to be ended.
+    /// Whether an upgrade has begun.
+    pub const fn are_under_way(&self) -> bool {
+        self.trial.is_some() || self.tried.is_some()
+    }
+
+    /// When the trial is to be ended, or the upgrade.
     pub fn next(&self) -> Option<Instant> {
-        self.trial.as_ref().map(Trial::until)
+        let tried = self.tried.as_ref().map(|tried| tried.until);
+        self.trial.as_ref().map(Trial::until).or(tried)
     }
 
     /// The number of the last upgrade.

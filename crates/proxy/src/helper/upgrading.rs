@@ -16,11 +16,15 @@ use super::inheritance::{FORMAT, Inheritance};
 use super::numbers_in_force::NumbersInForce;
 use super::program_trial::Trial;
 use super::supervision::Supervisor;
+use super::upgrades::Tried;
 use crate::Error;
 use crate::command::{Answer, UpgradeState, UpgradeStatus};
 
 /// How long the answer to the command may take, before the program is executed.
 const ANSWER_TIME: Duration = Duration::from_millis(250);
+
+/// How long the execution of a program waits for the end of work on the rules.
+const RULES_LIMIT: Duration = Duration::from_secs(30);
 
 /// The file of this program, also if another file has its path meanwhile.
 const PRESENT: &str = "/proc/self/exe";
@@ -53,7 +57,7 @@ impl Supervisor {
         let Some(thread) = self.upgrades.due.take() else {
             return Ok(());
         };
-        if self.upgrades.trial.is_some() || self.is_draining() || self.is_lame_duck() {
+        if self.upgrades.are_under_way() || self.is_draining() || self.is_lame_duck() {
             return Ok(());
         }
         let present = File::open(PRESENT);
@@ -75,7 +79,7 @@ impl Supervisor {
         &mut self,
         program: io::Result<(File, PathBuf)>,
     ) -> Result<UpgradeStatus, String> {
-        if self.upgrades.trial.is_some() {
+        if self.upgrades.are_under_way() {
             return Err("another upgrade is under way".to_owned());
         }
         if self.former.count() >= MOST_FORMER {
@@ -119,24 +123,41 @@ impl Supervisor {
     /// A renewal has failed, so the relay was ended.
     pub(super) fn handle_upgrade(&mut self, has_ended: bool, now: Instant) -> Result<(), Error> {
         let has_ended = |trial: &mut Trial| has_ended || now >= trial.until();
-        let Some(trial) = self.upgrades.trial.take_if(has_ended) else {
+        if let Some(trial) = self.upgrades.trial.take_if(has_ended) {
+            let answered = trial.begun() + ANSWER_TIME;
+            match trial.finish() {
+                Err(reason) => return self.fail_upgrade(&reason),
+                Ok(program) => {
+                    self.upgrades.tried = Some(Tried {
+                        program,
+                        answered,
+                        until: now + RULES_LIMIT,
+                    });
+                }
+            }
+        }
+        let Some(tried) = self.upgrades.tried.take() else {
             return Ok(());
         };
-        let begun = trial.begun();
-        let reason = match trial.finish() {
-            Err(reason) => reason,
-            // Draining may have begun meanwhile.
-            Ok(_) if self.is_draining() || self.is_lame_duck() => {
-                "the proxy is about to end".to_owned()
-            }
-            Ok(program) => {
-                // A thread of this program sends the answer to the command.
-                let answered = begun + ANSWER_TIME;
-                std::thread::sleep(answered.saturating_duration_since(now));
-                self.execute(&program)
-            }
-        };
-        self.upgrades.fail(&reason);
+        // Draining may have begun meanwhile.
+        if self.is_draining() || self.is_lame_duck() {
+            return self.fail_upgrade("the proxy is about to end");
+        }
+        // Rules that are being worked on cannot be handed over. On a slow machine, this takes some seconds.
+        let rules_are_free = (self.guard.as_mut()).map_or(Ok(true), Guard::is_free)?;
+        if !rules_are_free && now < tried.until {
+            self.upgrades.tried = Some(tried);
+            return Ok(());
+        }
+        // A thread of this program sends the answer to the command.
+        std::thread::sleep(tried.answered.saturating_duration_since(now));
+        let reason = self.execute(&tried.program);
+        self.fail_upgrade(&reason)
+    }
+
+    /// The present program continues. If it cannot, because of a stuck thread, the relay ends.
+    fn fail_upgrade(&mut self, reason: &str) -> Result<(), Error> {
+        self.upgrades.fail(reason);
         match self.upgrades.renews.take() {
             Some(thread) if !self.is_draining() && !self.is_lame_duck() => self.end_for(thread),
             _ => Ok(()),

@@ -26,8 +26,9 @@ pub struct Upkeep {
     pub reserved: u32,
     /// For each direction, sweeps since it last moved data; the direction to the server first.
     still: [u8; 2],
-    /// Whether no check is necessary until it has an event or has been still for longer.
-    pub is_settled: bool,
+    /// The number of the limit with which it was checked last: until the next limit, no check is necessary before it
+    /// has an event or has been still for longer. 0: it was not checked.
+    pub checked_with: u8,
     /// Whether both directions were still at the last measurement.
     pub is_still: bool,
 }

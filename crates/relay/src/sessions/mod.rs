@@ -32,7 +32,7 @@ use super::timers::Timers;
 use super::transfer::Shared;
 
 pub use observed::Observation;
-use observed::Sampling;
+use observed::{Last, Sampling};
 use overlaid::OverlaidSessions;
 use plain::PlainSessions;
 
@@ -61,6 +61,8 @@ pub struct Sessions {
     overlaid: OverlaidSessions,
     /// Sessions without any mechanism.
     plain: PlainSessions,
+    /// Set when the relay ends.
+    ending: Option<Last>,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
     /// How long one leg of a session remains after the failure of the other.
@@ -92,6 +94,7 @@ impl Sessions {
             destinations: BTreeMap::new(),
             overlaid: OverlaidSessions::new(overlay),
             plain: PlainSessions::default(),
+            ending: None,
             poll,
             counters,
             reset_timeout,

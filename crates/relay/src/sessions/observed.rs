@@ -31,11 +31,23 @@ pub struct Observation {
     pub sampling_interval: Option<TimeSpan>,
 }
 
-/// Most indices of the table that are checked in one round of samples.
+/// Most indices of the table that are checked at once.
 const PLACES_AT_ONCE: usize = 4096;
+
+/// Sessions that end in one turn when the relay ends.
+const ENDED_AT_ONCE: usize = 256;
 
 /// How long a thread that ends waits for the log, for all its sessions together.
 const LAST_WAIT: Duration = Duration::from_secs(1);
+
+/// How far a thread is that ends its last sessions.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Last {
+    /// The next index of the table.
+    place: usize,
+    /// Until then, the thread waits for the log.
+    log_until: Instant,
+}
 
 /// When the next sessions are sampled, and which.
 #[derive(Debug)]
@@ -167,25 +179,53 @@ impl Sessions {
         }
     }
 
-    /// The relay ends: counts and logs the sessions that are left. Their sockets are closed, by a
-    /// reset, when the thread drops them.
-    pub fn end_all(&mut self, acceptors: &Acceptors, now: Time) {
-        let limit = Instant::now() + LAST_WAIT;
-        for place in 0..self.table.places() {
-            let Some(session) = self.table.at_place(place) else {
-                continue;
-            };
-            let listener = session.listener;
-            let (Some(mut ended), _) = last_words(session, false, now, &self.counters) else {
-                continue;
-            };
-            add_reasons(&mut ended.report, listener, acceptors);
-            let name = self.destinations.remove(&ended.report.id);
+    /// Whether the relay ends, and sessions may be left.
+    pub const fn are_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// The relay ends: counts, logs and resets some of the sessions that are left. Returns whether none is left.
+    pub fn end_some(&mut self, acceptors: &Acceptors, now: Time) -> bool {
+        let ending = self.ending.get_or_insert_with(|| Last {
+            place: 0,
+            log_until: Instant::now() + LAST_WAIT,
+        });
+        let (first, log_until) = (ending.place, ending.log_until);
+        let end = self.table.places().min(first + PLACES_AT_ONCE);
+        let (mut place, mut ended) = (first, 0);
+        while place < end && ended < ENDED_AT_ONCE {
+            if let Some(session) = (self.table.key_at(place)).and_then(|key| self.table.remove(key))
+            {
+                self.end_last(session, acceptors, now, log_until);
+                ended += 1;
+            }
+            place += 1;
+        }
+        self.ending = Some(Last { place, log_until });
+        place == self.table.places()
+    }
+
+    /// Ends a session because the relay ends. Its sockets are closed by a reset.
+    fn end_last(
+        &mut self,
+        mut session: Session,
+        acceptors: &Acceptors,
+        now: Time,
+        log_until: Instant,
+    ) {
+        let (ended, _) = last_words(&mut session, false, now, &self.counters);
+        let name = self.destinations.remove(&session.record.id);
+        if let Some(mut ended) = ended {
+            add_reasons(&mut ended.report, session.listener, acceptors);
             ended.report.destination = name.map(String::from);
-            if !Box::new(ended).log_until(limit) {
+            if !Box::new(ended).log_until(log_until) {
                 self.counters.lines_lost.add(1);
             }
         }
+        session.release(&mut self.shared);
+        self.measuring.forget(&mut session);
+        self.counters.sessions_active.decrement();
+        self.counters.sessions_reset.add(1);
     }
 
     /// Answers queries, if there are any.

@@ -48,6 +48,8 @@ pub use updates::Update;
 
 /// Events read at once.
 const EVENTS: usize = 512;
+/// Sessions whose deadline is handled in one turn. After a pause of the process, all deadlines may have passed.
+const DEADLINES_AT_ONCE: usize = 256;
 
 /// One thread of the relay.
 pub struct RelayThread {
@@ -267,7 +269,10 @@ impl RelayThread {
             self.take_back(over);
             self.register.put_in_hand(None);
         }
-        while let Some(key) = self.sessions.pop_due(now) {
+        for _ in 0..DEADLINES_AT_ONCE {
+            let Some(key) = self.sessions.pop_due(now) else {
+                break;
+            };
             self.sessions.put_in_hand(key);
             let over = (self.sessions).handle_timer(key, &mut self.acceptors, now);
             self.take_back(over);
@@ -309,8 +314,8 @@ impl RelayThread {
             Command::Run => {}
             Command::Drain => self.stop_accepting(),
             Command::Stop => {
-                self.sessions.end_all(&self.acceptors, now);
-                return Ok(false);
+                self.acceptors.close_at_once();
+                return Ok(!self.sessions.end_some(&self.acceptors, now));
             }
         }
         Ok(true)
@@ -336,6 +341,7 @@ impl RelayThread {
             (Reason::LostEvents, at_once(self.has_lost_events)),
             (Reason::Kick, at_once(self.kicks.is_busy())),
             (Reason::Handing, at_once(self.handing.is_some())),
+            (Reason::Stop, at_once(self.sessions.are_ending())),
             (Reason::Session, self.sessions.next_timer()),
             (Reason::Negotiation, self.negotiations.next_timer()),
             (Reason::Resume, self.acceptors.next_resume()),

@@ -2,6 +2,7 @@
 //! epoll instance and no clock of Linux.
 
 mod bench;
+mod many;
 mod model;
 
 use std::time::Duration;

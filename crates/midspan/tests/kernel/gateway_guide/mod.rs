@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use crate::page::{self, Step};
 use midspan_lab::workload::web_server::{Files, WebServer};
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::kernel_tests::slowness;
 use midspan_testbed::program::{Launch, Program};
 use midspan_testbed::{kernel_test, kernel_tests, skip};
 use network::{Network, OUTSIDE, SERVER, run, shell};
@@ -261,7 +262,8 @@ fn wait_for_connections(node: &NetworkNamespace, filter: &str) -> String {
         if !seen.is_empty() {
             return seen;
         }
-        assert!(start.elapsed() < Duration::from_secs(20), "no connection");
+        let limit = Duration::from_secs(20) * slowness();
+        assert!(start.elapsed() < limit, "no connection");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use midspan_units::{BitRate, Time, TimeSpan};
 
+use super::{MOST_ENDS, MOST_OF_LENGTH, MOST_PAIRED};
+use crate::overlay::assumed_rates::ASSUMED_RATE;
 use crate::overlay::candidate::{Candidate, Obstacle};
 use crate::overlay::kept_share::KeptShare;
 use crate::overlay::known::KnownOverlay;
@@ -11,15 +13,6 @@ use crate::overlay::liveness::Health;
 use crate::overlay::loss::UNKNOWN_LOSS;
 use crate::overlay::prediction::{RouteLeg, completion_time};
 use crate::overlay::{Congestion, Node, NodeKind, NodeName, Overlay, Route};
-
-/// Most routes of each length that are predicted: those with the shortest round trips.
-const MOST_OF_LENGTH: usize = 16;
-/// A route over two transit nodes begins with one of this many shortest legs, and ends with one of as many.
-const MOST_ENDS: usize = 12;
-/// With more transit nodes, there are no routes over two of them.
-const MOST_PAIRED: usize = 32;
-/// The rate of legs if none was measured at all: then only round trips and losses differ.
-const ASSUMED_RATE: u64 = 100_000_000;
 
 /// The largest measured rates out of each node, and into each one, in bit/s. A leg without a rate of its
 /// own has the smaller one of the two: neither end has shown that it carries more.

@@ -9,6 +9,7 @@ use midspan_proxy::command::Request;
 use midspan_testbed::program::Launch;
 
 use super::support::*;
+use crate::common::assert_upgraded;
 
 const NFT: &str = "/usr/sbin/nft";
 
@@ -21,7 +22,7 @@ impl Hanging {
         fs::copy(NFT, planted.path("nft")).unwrap();
         let script = format!(
             "#!/bin/sh\ncd {}\n[ ! -e hang ] || {{ echo $$ >> hanging; exec sleep 600; }}\n\
-             exec ./nft \"$@\"\n",
+             [ ! -e slow ] || sleep 2.2\nexec ./nft \"$@\"\n",
             planted.0.path().display()
         );
         fs::write(planted.path("wrapper"), script).unwrap();
@@ -44,6 +45,15 @@ impl Hanging {
 
     fn hang(&self) {
         fs::write(self.path("hang"), "").unwrap();
+    }
+
+    /// From now on, each call takes 2.2 s more, which is longer than a command waits for the rules.
+    fn slow_down(&self) {
+        fs::write(self.path("slow"), "").unwrap();
+    }
+
+    fn speed_up(&self) {
+        fs::remove_file(self.path("slow")).unwrap();
     }
 
     fn work_again(&self) {
@@ -158,5 +168,37 @@ fn a_late_bypass_is_kept() {
     // Now there is nothing to switch off.
     let error = midspan.ask_once(&off).error.unwrap_or_default();
     assert!(error.contains("not bypassed"), "{error}");
+    midspan.stop();
+}
+
+/// Each call of `nft` takes longer than a command waits: repeated commands succeed.
+#[kernel_test]
+fn commands_succeed_although_nft_is_slow() {
+    if !Path::new(NFT).exists() {
+        return skip(&format!("there is no {NFT}"));
+    }
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let planted = Hanging::new();
+    let midspan = planted.start(&network.gateway, TRANSPARENT);
+    let mut near = network.connect(SERVER, PORT).unwrap();
+    let (mut far, _) = accept(&listener);
+    planted.slow_down();
+    // With another mark.
+    let window = "client_leg = { initial_window = 30 }\n";
+    let answer = midspan.reload(&format!("{TRANSPARENT}{window}"));
+    assert!(answer.ok, "{answer:?}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Another program changes rules during the trial, so Midspan checks its own rules when the trial ends.
+            wait_until("tried", || midspan.log().contains("upgrade: trying"));
+            rules(&network.gateway, "table inet other {}\n");
+            wait_until("executed", || midspan.log().contains("upgrade: executing"));
+            planted.speed_up();
+        });
+        assert_upgraded(&midspan.upgrade(None));
+    });
+    echoes(&mut near, &mut far);
+    carries(near, far, 300_000);
     midspan.stop();
 }

@@ -46,6 +46,7 @@ mod unread_log;
 mod untaken;
 mod upgraded_numbers;
 mod upgrading;
+mod upgrading_oversized;
 mod uplinks;
 
 use std::process::ExitCode;

@@ -11,17 +11,17 @@ use socket2::SockRef;
 
 use super::support::*;
 
-const FIXED: &str = "[profile.narrow]\nclients = [\"10.1.0.0/16\", \"fd01::/16\"]\noversized_segments = \"4420 B\"\n";
+pub const FIXED: &str = "[profile.narrow]\nclients = [\"10.1.0.0/16\", \"fd01::/16\"]\noversized_segments = \"4420 B\"\n";
 const AUTO: &str = "[profile.narrow]\nclients = \"all\"\noversized_segments = \"auto\"\n\
     downstream = \"400 Mbit/s\"\nupstream = \"2 Mbit/s\"\n";
 const AHEAD: &str = "[profile.narrow]\nclients = \"all\"\nsend_ahead = \"512 KiB\"\n";
 
-fn with(profile: &str) -> String {
+pub fn with(profile: &str) -> String {
     format!("{profile}{TRANSPARENT}")
 }
 
 /// A download of `count` bytes, which must arrive unchanged.
-fn download(
+pub fn download(
     network: &Network,
     midspan: &Midspan,
     listener: &TcpListener,
@@ -123,8 +123,16 @@ fn counter6(namespace: &NetworkNamespace, name: &'static str) -> u64 {
         .unwrap()
 }
 
+/// Number of datagrams from this server that a host has reassembled from fragments.
+pub fn reassembled_by(namespace: &NetworkNamespace, server: &str) -> u64 {
+    match server {
+        SERVER6 => counter6(namespace, "Ip6ReasmOKs"),
+        _ => reassembled(namespace),
+    }
+}
+
 /// Whether the fragmenter can open a TUN device, which an ordinary user may not be allowed to do.
-fn has_device() -> bool {
+pub fn has_device() -> bool {
     let device = fs::File::options()
         .read(true)
         .write(true)

@@ -166,8 +166,9 @@ fn a_connection_that_is_being_opened_continues_when_the_marks_change() {
         echoes(&mut near, &mut far);
         assert_upgraded(&upgrade.join().unwrap());
         let log = midspan.log();
-        // The former relay waits three seconds, which are too short on a very slow machine.
-        let is_late = log.contains("have to connect again");
+        // The former relay waits some seconds, which are too short on a very slow machine.
+        let is_late = ["have to connect again", "unanswered 1"].map(|text| log.contains(text));
+        let is_late = is_late.contains(&true);
         assert!(network.taken(PORT) == 1 || is_late, "{log}");
         carries(near, far, 300_000);
     });

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use midspan_policy::Request;
+use smallvec::SmallVec;
 
 use super::NegotiatingClient;
 use crate::register::{Entry, InHand, Register, Registration, SharedSocket};
@@ -26,7 +27,7 @@ impl NegotiatingClient {
             is_plain,
             session: 0,
             client: Arc::downgrade(&self.client),
-            servers: Vec::new(),
+            servers: SmallVec::new(),
             place: self.seat.place(),
             memory: self.memory.memory(),
         }));

@@ -22,6 +22,7 @@ use crate::destination::Finder;
 use crate::limits::{ListenerLimits, Places, RelayLimits};
 use crate::listener::{Destination, Language, Listener, Negotiation};
 use crate::negotiation::Names;
+use crate::observation::Mailbox;
 use crate::opening::{AcceptorParts, ListenerId};
 use crate::scripted::{self, Kernel};
 use crate::sharing::ListeningSocket;
@@ -335,24 +336,47 @@ pub struct Made {
     pub places: Arc<Places>,
     /// The thread's owner.
     pub updates: mpsc::Sender<Update>,
+    /// For commands to all threads.
+    pub control: Arc<Control>,
+    /// For queries to this thread.
+    pub mailbox: Arc<Mailbox>,
 }
 
 /// A thread with one listener, above the kernel that is installed.
 pub fn make_thread(socket: ListeningSocket, to: Destination, loads: Loads, pipes: Pipes) -> Made {
+    let limits = Limits::new(&RelayLimits::default(), 0);
+    make_limited_thread(
+        socket,
+        to,
+        loads,
+        pipes,
+        (limits, ListenerLimits::default()),
+    )
+}
+
+/// A thread with these limits.
+pub fn make_limited_thread(
+    socket: ListeningSocket,
+    to: Destination,
+    loads: Loads,
+    pipes: Pipes,
+    (limits, of_listener): (Limits, ListenerLimits),
+) -> Made {
     let listener = Arc::new(Listener {
         session: SessionSettings {
             connect_timeout: Some(CONNECT_TIMEOUT.into()),
             ..SessionSettings::default()
         },
-        limits: ListenerLimits::default(),
+        limits: of_listener,
         ..Listener::new("test", to)
     });
-    let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
+    let limits = Arc::new(limits);
     let observation = Observation {
         registry: Arc::default(),
         mailbox: Arc::default(),
         sampling_interval: None,
     };
+    let mailbox = Arc::clone(&observation.mailbox);
     let policy = midspan_policy::make(&listener.session, Handshake::Early, Offered::default());
     let places = limits.set_listener("test", listener.limits.sessions, true);
     let acceptor = AcceptorParts {
@@ -371,6 +395,7 @@ pub fn make_thread(socket: ListeningSocket, to: Destination, loads: Loads, pipes
     let acceptor = Acceptor::new(Some(socket), acceptor);
     let control = Arc::new(Control::new().unwrap());
     let (updates, received) = mpsc::channel();
+    let own_control = Arc::clone(&control);
     let parts = ThreadParts {
         overlay: SharedOverlay::default(),
         number: 0,
@@ -391,5 +416,7 @@ pub fn make_thread(socket: ListeningSocket, to: Destination, loads: Loads, pipes
         thread: RelayThread::new(vec![acceptor], parts).unwrap(),
         places,
         updates,
+        control: own_control,
+        mailbox,
     }
 }

@@ -60,6 +60,7 @@ impl Driver {
             thread,
             places,
             updates,
+            ..
         } = make_thread(socket, to, Loads::of(1), pipes);
         Self {
             world,

@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 pub const FIRST: RawFd = 1 << 30;
 
 /// A descriptor with a number that the kernel never gives: every call with it fails with `EBADF`, and so does its
-/// close, which nobody notices. Only builds without debug assertions may drop it, because the standard library
+/// close, without an effect. Only builds without debug assertions may drop it, because the standard library
 /// checks there that a descriptor is open.
 ///
 /// `None` if there are no more such numbers.

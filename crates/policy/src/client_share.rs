@@ -45,42 +45,132 @@ pub struct IdleSession<C, K> {
     pub key: K,
 }
 
-/// Chooses the sessions that are evicted, at most `most`, in this order. `sessions`: the number of
-/// sessions of each client. `idle`: all or some of the [idle](IDLE) ones. Each step takes the
-/// longest idle session of the client that has the most sessions at that point; if that client has
-/// no idle session, the choice ends.
-pub fn makes_way<C: Ord + Copy, K: Ord + Copy>(
-    sessions: &BTreeMap<C, u32>,
-    idle: impl IntoIterator<Item = IdleSession<C, K>>,
+/// Idle sessions, found one after the other, of which some are [chosen](Self::choose) to be evicted.
+///
+/// A proxy may have very many of them. Only the clients with the most sessions are kept, and of each client only the
+/// longest idle sessions: the choice is the same as if all were kept.
+#[derive(Debug)]
+pub struct IdleSessions<C, K> {
     most: usize,
-) -> Vec<K> {
-    let mut of_client: BTreeMap<C, BTreeSet<(Time, K)>> = BTreeMap::new();
-    for session in idle {
-        let sessions = of_client.entry(session.client).or_default();
-        sessions.insert((session.since, session.key));
+    clients: BTreeMap<C, BTreeSet<(Time, K)>>,
+    /// The same clients, by the number of all their sessions.
+    order: BTreeSet<(u32, C)>,
+}
+
+impl<C: Ord + Copy, K: Ord + Copy> IdleSessions<C, K> {
+    /// None yet; at most this many will be chosen.
+    #[must_use]
+    pub const fn new(most: usize) -> Self {
+        Self {
+            most,
+            clients: BTreeMap::new(),
+            order: BTreeSet::new(),
+        }
     }
-    // Of clients with equally many sessions, one with an idle session comes first.
-    let has_idle = |client| of_client.contains_key(client);
-    let mut order: BTreeSet<(u32, bool, C)> = sessions
-        .iter()
-        .map(|(client, count)| (*count, has_idle(client), *client))
-        .collect();
-    let mut chosen = Vec::new();
-    while chosen.len() < most
-        && let Some((count, _, client)) = order.pop_last()
-        && let Some(idle) = of_client.get_mut(&client)
-        && let Some((_, key)) = idle.pop_first()
-    {
-        chosen.push(key);
-        order.insert((count.saturating_sub(1), !idle.is_empty(), client));
+
+    /// A session is [idle](IDLE), and its client has `count` sessions in all.
+    pub fn offer(&mut self, count: u32, session: IdleSession<C, K>) {
+        let client = session.client;
+        if !self.clients.contains_key(&client) {
+            if self.clients.len() >= self.most {
+                let least = self.order.first().copied();
+                let Some(least) = least.filter(|least| *least < (count, client)) else {
+                    return;
+                };
+                self.order.remove(&least);
+                self.clients.remove(&least.1);
+            }
+            self.order.insert((count, client));
+        }
+        let idle = self.clients.entry(client).or_default();
+        idle.insert((session.since, session.key));
+        if idle.len() > self.most {
+            idle.pop_last();
+        }
     }
-    chosen
+
+    /// Whether idle sessions of this client are kept.
+    #[must_use]
+    pub fn has(&self, client: &C) -> bool {
+        self.clients.contains_key(client)
+    }
+
+    /// Chooses the sessions that are evicted, in this order, each with the time since which it is idle. `others`: the
+    /// largest number of sessions of a client of which none is [kept](Self::has). Each step takes the longest idle
+    /// session of the client that has the most sessions at that point; if that client has no idle session, the choice
+    /// ends. Of clients with equally many sessions, one with an idle session comes first.
+    #[must_use]
+    pub fn choose(mut self, mut others: Option<u32>) -> Vec<(K, Time)> {
+        let mut chosen = Vec::new();
+        while chosen.len() < self.most
+            && let Some((count, client)) = self.order.pop_last()
+            && others.is_none_or(|others| others <= count)
+            && let Some(idle) = self.clients.get_mut(&client)
+            && let Some((since, key)) = idle.pop_first()
+        {
+            chosen.push((key, since));
+            let left = count.saturating_sub(1);
+            if idle.is_empty() {
+                others = others.max(Some(left));
+            } else {
+                self.order.insert((left, client));
+            }
+        }
+        chosen
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// The choice from all idle sessions, written as plainly as possible. `sessions`: the number of sessions of each client.
+    fn plain<C: Ord + Copy, K: Ord + Copy>(
+        sessions: &BTreeMap<C, u32>,
+        idle: impl IntoIterator<Item = IdleSession<C, K>>,
+        most: usize,
+    ) -> Vec<K> {
+        let mut of_client: BTreeMap<C, BTreeSet<(Time, K)>> = BTreeMap::new();
+        for session in idle {
+            let sessions = of_client.entry(session.client).or_default();
+            sessions.insert((session.since, session.key));
+        }
+        // Of clients with equally many sessions, one with an idle session comes first.
+        let has_idle = |client| of_client.contains_key(client);
+        let mut order: BTreeSet<(u32, bool, C)> = sessions
+            .iter()
+            .map(|(client, count)| (*count, has_idle(client), *client))
+            .collect();
+        let mut chosen = Vec::new();
+        while chosen.len() < most
+            && let Some((count, _, client)) = order.pop_last()
+            && let Some(idle) = of_client.get_mut(&client)
+            && let Some((_, key)) = idle.pop_first()
+        {
+            chosen.push(key);
+            order.insert((count.saturating_sub(1), !idle.is_empty(), client));
+        }
+        chosen
+    }
+
+    /// The choice from sessions that are offered one after the other.
+    fn makes_way<C: Ord + Copy, K: Ord + Copy>(
+        sessions: &BTreeMap<C, u32>,
+        idle: impl IntoIterator<Item = IdleSession<C, K>>,
+        most: usize,
+    ) -> Vec<K> {
+        let mut all = IdleSessions::new(most);
+        for session in idle {
+            if let Some(count) = sessions.get(&session.client) {
+                all.offer(*count, session);
+            }
+        }
+        let others = sessions.iter().filter(|(client, _)| !all.has(client));
+        let others = others.map(|(_, count)| *count).max();
+        let chosen = all.choose(others).into_iter();
+        chosen.map(|(key, _)| key).collect()
+    }
 
     fn idle(client: char, second: u64, key: u32) -> IdleSession<char, u32> {
         IdleSession {
@@ -128,6 +218,31 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn keeping_some_gives_the_same_choice_as_keeping_all(
+            clients in proptest::collection::vec((1_u32..6, 0_u32..6), 1..40),
+            order in proptest::collection::vec(0_u64..1000, 240),
+            most in 0_usize..12,
+        ) {
+            let counts: BTreeMap<usize, u32> =
+                clients.iter().map(|(count, _)| *count).enumerate().collect();
+            let mut idle = Vec::new();
+            for (client, (count, number)) in clients.iter().enumerate() {
+                for number in 0..*number.min(count) {
+                    let at = order[client * 6 + number as usize];
+                    idle.push(IdleSession {
+                        client,
+                        since: Time::from_nanoseconds(at % 20),
+                        key: (at, client, number),
+                    });
+                }
+            }
+            let expected = plain(&counts, idle.clone(), most);
+            prop_assert_eq!(&makes_way(&counts, idle.clone(), most), &expected);
+            idle.sort_by_key(|session| session.key);
+            prop_assert_eq!(&makes_way(&counts, idle, most), &expected);
+        }
+
         /// No client gets below another's number by more than one.
         #[test]
         fn those_with_few_keep_theirs(

@@ -24,6 +24,8 @@ pub enum Reason {
     Handing,
     /// Some sessions have not ended yet, although the relay ends.
     Stop,
+    /// The search for idle sessions continues.
+    Eviction,
     /// A session's time-out, pause or sample.
     Session,
     /// A negotiation's time-out, or the next address of a server.

@@ -1,27 +1,42 @@
 //! Evicts idle sessions when the relay is crowded, so that new connections find room.
 //!
 //! Before a thread accepts a connection, it evicts one of its idle sessions if the relay is crowded. If it
-//! has none, it requests an eviction from the other threads. A thread searches its sessions for idle ones at
-//! most every 100 ms; [`makes_way`] selects those to evict, at most 64 at a time. Connections of transparent
+//! has none, it requests an eviction from the other threads. A thread begins to search its sessions for idle ones at
+//! most every 100 ms; [`IdleSessions`] selects those to evict. If there are many sessions, a search takes several turns.
+//! Connections of transparent
 //! listeners pass untouched if there is no room, so no session is evicted for them, and theirs are not
 //! evicted.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use midspan_policy::client_share::{IdleSession, makes_way};
+use midspan_policy::client_share::{IdleSession, IdleSessions};
 use midspan_units::{Time, TimeSpan};
 
 use super::acceptors::Acceptors;
 use super::control::Control;
-use super::limits::{Limits, Places};
+use super::limits::{Client, Limits, Places};
 use super::session::{End, Phase};
 use super::sessions::Sessions;
 use super::table::Key;
 
-/// Most sessions that are selected at a time, and least time between two searches.
-const MOST: usize = 64;
+/// One of this many sessions is selected at a time, but at least and at most these numbers.
+const CHOSEN_ONE_OF: usize = 64;
+const MOST: (usize, usize) = (64, 1024);
+/// Indices of the table that are looked at in one turn.
+const PLACES_AT_ONCE: usize = 4096;
+/// Least time between the beginnings of two searches.
 const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
+
+/// A search for idle sessions.
+struct Search {
+    /// The places that the sessions have.
+    places: Arc<Places>,
+    /// The next index of the table.
+    next: usize,
+    /// Those that were found.
+    idle: IdleSessions<Client, Key>,
+}
 
 /// Sessions of one thread that may be evicted, in this order.
 pub struct Eviction {
@@ -32,6 +47,7 @@ pub struct Eviction {
     /// The places that these sessions have.
     places: Option<Arc<Places>>,
     next_look: Time,
+    search: Option<Search>,
     /// Number of requests of other threads that this thread has answered.
     asked: u64,
 }
@@ -45,6 +61,7 @@ impl Eviction {
             sessions: VecDeque::new(),
             places: None,
             next_look: Time::ZERO,
+            search: None,
             asked: 0,
         }
     }
@@ -124,15 +141,36 @@ impl Eviction {
         false
     }
 
+    /// Begins to look for idle sessions; few are found at once.
     fn look_for_idle(&mut self, places: &Arc<Places>, sessions: &mut Sessions, now: Time) {
-        if now < self.next_look {
+        if now < self.next_look || self.search.is_some() {
             return;
         }
         self.next_look = now + INTERVAL;
+        let most = (sessions.table().places() / CHOSEN_ONE_OF).clamp(MOST.0, MOST.1);
+        self.search = Some(Search {
+            places: Arc::clone(places),
+            next: 0,
+            idle: IdleSessions::new(most),
+        });
+        self.go_on(sessions, now);
+    }
+
+    /// Whether it still looks for idle sessions.
+    pub const fn is_looking(&self) -> bool {
+        self.search.is_some()
+    }
+
+    /// Looks for idle sessions in the next part of the table. At its end, chooses.
+    pub fn go_on(&mut self, sessions: &mut Sessions, now: Time) {
+        let Some(mut search) = self.search.take() else {
+            return;
+        };
         let idle = self.limits.idle();
         let table = sessions.table();
+        let end = table.places().min(search.next + PLACES_AT_ONCE);
         let mut found = Vec::new();
-        for place in 0..table.places() {
+        for place in search.next..end {
             let Some(key) = table.key_at(place) else {
                 continue;
             };
@@ -143,19 +181,26 @@ impl Eviction {
             if session.phase == Phase::Relaying
                 && since + idle < now
                 && let Some(seat) = session.seat()
-                && seat.is_of(places)
+                && seat.is_of(&search.places)
                 && let Some(client) = seat.client()
             {
                 found.push(IdleSession { client, since, key });
             }
         }
-        if found.is_empty() {
+        let counts = (search.places).of_these(found.iter().map(|session| session.client));
+        for (count, session) in counts.into_iter().zip(found) {
+            if count > 0 {
+                search.idle.offer(count, session);
+            }
+        }
+        search.next = end;
+        if end < table.places() {
+            self.search = Some(search);
             return;
         }
-        let since: BTreeMap<Key, Time> = found.iter().map(|idle| (idle.key, idle.since)).collect();
-        let chosen = makes_way(&places.of_clients(), found, MOST);
-        let with_time = |key: Key| Some((key, *since.get(&key)?));
-        self.sessions = chosen.into_iter().filter_map(with_time).collect();
-        self.places = Some(Arc::clone(places));
+        let Search { places, idle, .. } = search;
+        let others = places.most_of_one(|client| !idle.has(client));
+        self.sessions = idle.choose(others).into();
+        self.places = Some(places);
     }
 }

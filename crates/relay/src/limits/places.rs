@@ -92,8 +92,29 @@ impl Places {
     }
 
     /// Number of each client's places.
+    #[cfg(test)]
     pub fn of_clients(&self) -> BTreeMap<Client, u32> {
         lock(&self.content).clients.clone()
+    }
+
+    /// Number of places of each of these clients.
+    pub fn of_these(&self, clients: impl Iterator<Item = Client>) -> Vec<u32> {
+        let content = lock(&self.content);
+        clients
+            .map(|client| content.clients.get(&client).copied().unwrap_or(0))
+            .collect()
+    }
+
+    /// The largest number of places of a client for which `is_meant` holds.
+    pub fn most_of_one(&self, is_meant: impl Fn(&Client) -> bool) -> Option<u32> {
+        let content = lock(&self.content);
+        let mut most = None;
+        for (client, count) in &content.clients {
+            if Some(*count) > most && is_meant(client) {
+                most = Some(*count);
+            }
+        }
+        most
     }
 
     /// If these places belong to a listener whose clients share the relay's capacity: the group of

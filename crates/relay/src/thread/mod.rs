@@ -297,6 +297,7 @@ impl RelayThread {
         }
         self.acceptors.resume(now);
         self.share_sockets(now);
+        self.eviction.go_on(&mut self.sessions, now);
         (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
         self.handle_updates();
         (self.kicks).go_on(&mut self.sessions, &mut self.acceptors, now);
@@ -342,6 +343,7 @@ impl RelayThread {
             (Reason::Kick, at_once(self.kicks.is_busy())),
             (Reason::Handing, at_once(self.handing.is_some())),
             (Reason::Stop, at_once(self.sessions.are_ending())),
+            (Reason::Eviction, at_once(self.eviction.is_looking())),
             (Reason::Session, self.sessions.next_timer()),
             (Reason::Negotiation, self.negotiations.next_timer()),
             (Reason::Resume, self.acceptors.next_resume()),

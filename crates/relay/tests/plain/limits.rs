@@ -112,7 +112,8 @@ fn the_longest_idle_session_of_the_client_with_most_makes_way() {
     // With 7 sessions, each new one evicts an idle one.
     for host in 5..8 {
         others.push(pair_of(host));
-        bench.wait_for("one gone", |now| now.sessions_active <= 8);
+        // Another thread may have the idle session, and evict it a moment later.
+        bench.wait_for("one gone", |now| now.sessions_active <= 7);
     }
     assert!(eventually(|| made_way(&bench) == 3), "{}", made_way(&bench));
     let gone = |pair: &(TcpStream, TcpStream)| pair.0.take_error().unwrap().is_some();

@@ -458,7 +458,6 @@ impl Interception {
     pub fn refresh(&mut self) -> Result<bool, InterceptionError> {
         self.forget_changes();
         let has_ipv6 = has_ipv6();
-        self.remove_replaced()?;
         let routes = self.ensure_delivery()?;
         // The route comes before the rules that need it. While IPv6 is switched off, there is no
         // IPv6 route.
@@ -469,6 +468,8 @@ impl Interception {
         if rules || family {
             self.put_rules()?;
         }
+        // Last: even if the former table cannot be removed, these rules are restored.
+        self.remove_replaced()?;
         Ok(rules || routes > 0 && !family)
     }
 

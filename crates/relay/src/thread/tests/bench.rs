@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use midspan_linux::tcp::SocketMemory;
 use midspan_policy::{Handshake, Offered, SessionSettings};
 use rustix::event::Timespec;
 use rustix::event::epoll::{EventData, EventFlags};
@@ -196,14 +195,6 @@ impl Kernel for Script {
 
     fn own_address(&mut self, _: RawFd) -> Option<SocketAddr> {
         OWN.parse().ok()
-    }
-
-    fn memory(&mut self, _: RawFd) -> std::io::Result<SocketMemory> {
-        Ok(SocketMemory::default())
-    }
-
-    fn unacknowledged_bytes(&mut self, _: RawFd) -> std::io::Result<u64> {
-        Ok(0)
     }
 
     fn set_reset_on_close(&mut self, socket: RawFd, is_on: bool) -> std::io::Result<()> {

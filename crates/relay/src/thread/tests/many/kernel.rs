@@ -10,7 +10,6 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use midspan_linux::tcp::SocketMemory;
 use midspan_linux::unopened;
 use rustix::event::Timespec;
 use rustix::event::epoll::{Event, EventData, EventFlags};
@@ -237,14 +236,6 @@ impl Kernel for Many {
 
     fn own_address(&mut self, _: RawFd) -> Option<SocketAddr> {
         OWN.parse().ok()
-    }
-
-    fn memory(&mut self, _: RawFd) -> std::io::Result<SocketMemory> {
-        Ok(SocketMemory::default())
-    }
-
-    fn unacknowledged_bytes(&mut self, _: RawFd) -> std::io::Result<u64> {
-        Ok(0)
     }
 
     fn set_reset_on_close(&mut self, _: RawFd, _: bool) -> std::io::Result<()> {

@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 
-use midspan_linux::tcp::SocketMemory;
 use rustix::event::Timespec;
 use rustix::event::epoll::{Event, EventData, EventFlags};
 use rustix::io::{Errno, Result};
@@ -504,10 +503,6 @@ impl Kernel for Simulated {
 
     fn own_address(&mut self, _: RawFd) -> Option<SocketAddr> {
         OWN.parse().ok()
-    }
-
-    fn memory(&mut self, _: RawFd) -> std::io::Result<SocketMemory> {
-        Ok(SocketMemory::default())
     }
 
     fn unacknowledged_bytes(&mut self, socket: RawFd) -> std::io::Result<u64> {

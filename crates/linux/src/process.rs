@@ -9,18 +9,22 @@ use rustix::process::{Pid, Signal};
 /// Makes the kernel kill the program when the thread that starts it ends (`PR_SET_PDEATHSIG`), so
 /// that a crash leaves no program behind.
 pub fn end_with_parent_thread(command: &mut Command) {
-    let parent = rustix::process::getpid();
-    // SAFETY: the closure runs between fork and exec and makes only two system calls, which are
-    // safe after a fork; it neither allocates nor takes a lock.
+    end_with_thread_of(command, rustix::process::getpid());
+}
+
+/// Like [`end_with_parent_thread`], with the process that will start the program.
+fn end_with_thread_of(command: &mut Command, parent: Pid) {
+    // SAFETY: the closure runs between fork and exec and makes only system calls, which are safe
+    // after a fork; it neither allocates nor takes a lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-            // The parent may have ended before the line above took effect.
-            if rustix::process::getppid() == Some(parent) {
-                Ok(())
-            } else {
-                Err(rustix::io::Errno::SRCH.into())
+            // The parent may have ended before the line above took effect. Then no process reads an
+            // error, and the standard library would end this one with a message, as for a fault.
+            if rustix::process::getppid() != Some(parent) {
+                libc::_exit(1);
             }
+            Ok(())
         });
     }
 }
@@ -120,5 +124,21 @@ impl Drop for RunningProgram {
             let _ = self.child.kill();
             let _ = self.child.wait();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_whose_parent_has_ended_is_not_executed() {
+        let mut command = Command::new("true");
+        end_with_thread_of(&mut command, Pid::INIT);
+        let status = command.spawn().unwrap().wait().unwrap();
+        assert_eq!(status.code(), Some(1));
+        let mut command = Command::new("true");
+        end_with_parent_thread(&mut command);
+        assert!(command.status().unwrap().success());
     }
 }

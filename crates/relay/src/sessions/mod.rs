@@ -32,7 +32,7 @@ use super::timers::Timers;
 use super::transfer::Shared;
 
 pub use observed::Observation;
-use observed::{Last, Sampling};
+use observed::{EndingAll, Sampling};
 use overlaid::OverlaidSessions;
 use plain::PlainSessions;
 
@@ -62,7 +62,7 @@ pub struct Sessions {
     /// Sessions without any mechanism.
     plain: PlainSessions,
     /// Set when the relay ends.
-    ending: Option<Last>,
+    ending: Option<EndingAll>,
     poll: Arc<Poll>,
     counters: Arc<Counters>,
     /// How long one leg of a session remains after the failure of the other.

@@ -40,9 +40,9 @@ const ENDED_AT_ONCE: usize = 256;
 /// How long a thread that ends waits for the log, for all its sessions together.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// How far a thread is that ends its last sessions.
+/// How far a thread is with ending all its sessions.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Last {
+pub(super) struct EndingAll {
     /// The next index of the table.
     place: usize,
     /// Until then, the thread waits for the log.
@@ -186,7 +186,7 @@ impl Sessions {
 
     /// The relay ends: counts, logs and resets some of the sessions that are left. Returns whether none is left.
     pub fn end_some(&mut self, acceptors: &Acceptors, now: Time) -> bool {
-        let ending = self.ending.get_or_insert_with(|| Last {
+        let ending = self.ending.get_or_insert_with(|| EndingAll {
             place: 0,
             log_until: Instant::now() + LAST_WAIT,
         });
@@ -201,7 +201,7 @@ impl Sessions {
             }
             place += 1;
         }
-        self.ending = Some(Last { place, log_until });
+        self.ending = Some(EndingAll { place, log_until });
         place == self.table.places()
     }
 

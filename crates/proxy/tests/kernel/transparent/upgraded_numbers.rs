@@ -149,7 +149,7 @@ fn a_connection_that_is_being_opened_continues_when_the_marks_change() {
         "[marks]\nmask = 0xf000\n[interception]\nzone = 7900\n{TRANSPARENT}"
     ));
     std::thread::scope(|scope| {
-        let opened = scope.spawn(|| network.connect(SERVER, PORT).unwrap());
+        let opened = scope.spawn(|| connect_from(&network.client, SERVER, PORT, LIMIT).unwrap());
         wait_until("held", || unanswered(&network.gateway, PORT) == 1);
         let upgrade = scope.spawn(|| midspan.upgrade(None));
         wait_until("changed", || {

@@ -8,7 +8,6 @@ use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use midspan_proxy::command::{Request, Status, ask, upgrade};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::traffic::FORWARD;
@@ -107,7 +106,7 @@ impl<'a> Victim<'a> {
 
     /// The relay's process.
     pub fn relay(&self) -> Pid {
-        let pid = i32::try_from(self.status().relay_pid).unwrap();
+        let pid = i32::try_from(self.midspan.status().relay_pid).unwrap();
         Pid::from_raw(pid).unwrap()
     }
 
@@ -146,11 +145,7 @@ impl<'a> Victim<'a> {
                 sleep(LASTS);
                 self.reload(&configuration(20, None));
             }
-            Fault::Upgrade => {
-                let socket = self.midspan.socket();
-                let (status, _) = upgrade(&socket, None, LIMIT).unwrap();
-                assert_upgraded(&status);
-            }
+            Fault::Upgrade => assert_upgraded(&self.midspan.upgrade(None)),
             Fault::StoppedRelay => stop_for_a_while(self.relay())?,
             Fault::StoppedHelper => stop_for_a_while(self.midspan.helper())?,
             Fault::NoDescriptors => {
@@ -230,14 +225,8 @@ impl<'a> Victim<'a> {
     }
 
     fn reload(&self, text: &str) {
-        self.midspan.write(text);
-        let answer = ask(&self.midspan.socket(), &Request::Reload).unwrap();
+        let answer = self.midspan.reload(text);
         assert!(answer.ok, "{answer:?}");
-    }
-
-    fn status(&self) -> Status {
-        let answer = ask(&self.midspan.socket(), &Request::Status).unwrap();
-        answer.status.unwrap()
     }
 }
 

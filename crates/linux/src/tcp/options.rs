@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use midspan_units::{BitRate, ByteSize, Dscp, TimeSpan};
 use rustix::net::{AddressFamily, sockopt};
-use socket2::SockRef;
+use socket2::{Domain, SockRef, Socket, Type};
 
 use super::raw;
 
@@ -53,6 +53,23 @@ pub fn slow_start_again(socket: impl AsFd) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Makes the kernel load the module of a congestion control, unless the kernel has it already. This needs
+/// `CAP_NET_ADMIN` in the first user namespace.
+///
+/// # Errors
+/// `NotFound` where the kernel has none of this name, or may not load it; those of `socket(2)` and
+/// [`set_congestion_control`].
+pub fn load_congestion_control(name: &str) -> io::Result<()> {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    set_congestion_control(&socket, name).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {
+            let reason = format!("the kernel has no {name}, and has loaded no module tcp_{name}");
+            io::Error::new(io::ErrorKind::NotFound, reason)
+        }
+        _ => error,
+    })
 }
 
 /// The congestion controls that this kernel has loaded.

@@ -223,3 +223,14 @@ fn the_dscp_of_a_syn_is_kept_until_it_is_read() {
         assert_eq!(tcp::dscp(&accepted).unwrap(), Dscp::default());
     }
 }
+
+#[test]
+fn a_congestion_control_that_does_not_exist_is_named() {
+    tcp::load_congestion_control("cubic").unwrap();
+    let error = tcp::load_congestion_control("none-such").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::NotFound);
+    assert!(
+        error.to_string().contains("no module tcp_none-such"),
+        "{error}"
+    );
+}

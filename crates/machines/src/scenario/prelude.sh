@@ -50,6 +50,7 @@ hosts() {
     ip netns exec router sysctl --quiet net.ipv4.ip_forward=1
     mkdir --parents /srv/files /srv/web
     head --bytes 10000000 /dev/urandom >/srv/files/10000000.bin
+    truncate --size 100000000 /srv/files/100000000.bin
     chmod --recursive a+rX /srv
     cat >/srv/web/nginx.conf <<-END
 	pid /srv/web/pid;

@@ -62,6 +62,12 @@ impl SessionSettings {
             || self.opens_windows()
     }
 
+    /// Whether the policy chooses the congestion control of a leg.
+    #[must_use]
+    pub fn chooses_congestion_control(&self) -> bool {
+        [&self.client, &self.server].into_iter().any(is_chosen)
+    }
+
     /// Whether receive windows towards servers are opened where that gains.
     #[must_use]
     pub fn opens_windows(&self) -> bool {

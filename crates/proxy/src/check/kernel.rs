@@ -10,6 +10,7 @@ use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::process::{self, RunningProgram};
 use midspan_linux::tcp;
+use midspan_policy::congestion::BBR;
 use midspan_policy::{LegStart, ReceiveWindow, SessionSettings, server_windows};
 use midspan_relay::leg_options::{self, LegError};
 use midspan_units::ByteSize;
@@ -35,6 +36,8 @@ struct Tried {
     repair: Result<(), String>,
     /// The largest receive window, in bytes, that is open from the first ACK on.
     receive_window: Result<u64, String>,
+    /// Whether the kernel has BBR, or has loaded its module.
+    bbr: Result<(), String>,
     ipv6: bool,
 }
 
@@ -87,6 +90,7 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
         receive_window: tcp::largest_open_window(server_windows::MOST)
             .map(ByteSize::bytes)
             .map_err(|error| error.to_string()),
+        bbr: tcp::load_congestion_control(BBR).map_err(|error| error.to_string()),
         ipv6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok(),
     };
     let text = serde_json::to_string(&tried)
@@ -179,7 +183,24 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
     });
     findings.push(repair(context.configuration, tried.repair));
     findings.extend(receive_window(context.configuration, &tried.receive_window));
+    findings.extend(bbr(context.configuration, tried.bbr));
     findings
+}
+
+/// BBR, if a policy may choose it. Without it, legs keep their congestion control.
+fn bbr(configuration: &Configuration, tried: Result<(), String>) -> Option<Finding> {
+    let check = "kernel: BBR";
+    let mut sessions = configuration.listeners.iter().map(|of| &of.relay.session);
+    sessions
+        .any(SessionSettings::chooses_congestion_control)
+        .then(|| match tried {
+            Ok(()) => Finding::ok(check, "there; legs that lose packets change to it"),
+            Err(reason) => Finding::warning(
+                check,
+                format!("{reason}: legs that lose packets keep their congestion control"),
+                "run as root, or modprobe tcp_bbr, or a kernel with CONFIG_TCP_CONG_BBR",
+            ),
+        })
 }
 
 /// The receive window towards servers, if a listener offers more than the kernel does by itself. Without

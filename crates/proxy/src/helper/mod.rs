@@ -49,8 +49,10 @@ use midspan_gateway::interception::Accounting;
 use midspan_linux::capability::{self, Capability};
 use midspan_linux::descriptor_passing;
 use midspan_linux::nftables;
+use midspan_linux::tcp;
 use midspan_linux::user_map::UserMap;
-use midspan_policy::LegStart;
+use midspan_policy::congestion::BBR;
+use midspan_policy::{LegStart, SessionSettings};
 use midspan_relay::{OpenListener, leg_options};
 use midspan_service::liveness::{Absence, Watch};
 use midspan_service::logging::{self, LogLevel};
@@ -171,6 +173,7 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     let signals = Signals::catch().map_err(Error::system("catch signals"))?;
     let notifier = Notifier::from_environment();
     check_machine(&configuration)?;
+    load_bbr(&configuration);
     let user = relay_user(&configuration)?;
     let former_control = match inherited.as_deref() {
         Some(Inherited {
@@ -441,6 +444,21 @@ fn check_machine(configuration: &Configuration) -> Result<(), Error> {
         })?;
     }
     Ok(())
+}
+
+/// Makes the kernel load BBR, which the relay has no right to. Debian's kernels have it as a module that
+/// nothing else loads.
+fn load_bbr(configuration: &Configuration) {
+    // Also for a later reload, after which a policy may choose it.
+    let loaded = tcp::load_congestion_control(BBR);
+    let mut sessions = configuration.listeners.iter().map(|of| &of.relay.session);
+    if let Err(error) = loaded
+        && sessions.any(SessionSettings::chooses_congestion_control)
+    {
+        warn!(
+            "{error}: legs that lose packets keep their congestion control (modprobe tcp_bbr, or start as root)"
+        );
+    }
 }
 
 /// Opens the sockets of all listeners, except those that are `present`.

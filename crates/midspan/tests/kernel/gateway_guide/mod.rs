@@ -101,7 +101,11 @@ fn the_page_can_be_followed() {
 fn try_the_page() {
     let folder = tempfile::tempdir().unwrap();
     let network = Network::new();
-    let files = Files::write(folder.path().join("files"), &BTreeSet::from([10_000_000])).unwrap();
+    let files = Files::write(
+        folder.path().join("files"),
+        &BTreeSet::from([10_000_000, 100_000_000]),
+    )
+    .unwrap();
     let address: IpAddr = SERVER.parse().unwrap();
     let own = folder.path().join("server");
     let _web = WebServer::start(&network.server, address, &files, &own).unwrap();

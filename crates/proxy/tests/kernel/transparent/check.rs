@@ -154,6 +154,12 @@ fn a_good_machine() {
     ] {
         assert_eq!(report.state(check), "ok", "{check}: {:#?}", report.0);
     }
+    assert_eq!(report.lines("kernel: BBR").count(), 0);
+    let automatic = Report::of(
+        &network.gateway,
+        &format!("{TRANSPARENT}policy = \"auto\"\n"),
+    );
+    assert_eq!(automatic.state("kernel: BBR"), "ok", "{:#?}", automatic.0);
     assert_eq!(state(&network), before, "something stays");
     // A check next to a running Midspan, whose connections continue.
     let listener = network.listen(PORT);

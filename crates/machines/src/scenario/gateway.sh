@@ -8,7 +8,13 @@ for _ in $(seq 5); do
 done
 # Each check and what it has found, in the order of the list.
 jq --raw-output '.checks[] | "finding: \(.check): \(.found)"' /tmp/check.json
+has_bbr() { grep --quiet --word-regexp bbr /proc/sys/net/ipv4/tcp_available_congestion_control; }
+# The check has loaded its module.
+modprobe --remove tcp_bbr
+! has_bbr || fail "BBR is no module"
 start
+has_bbr || fail "the service has not loaded BBR"
+finding "policy = \"auto\" and BBR" "the service loads its module"
 intercepts
 download
 finding "connections through a gateway" "intercepted, and complete"

@@ -3,9 +3,8 @@
 //! Before a thread accepts a connection, it evicts one of its idle sessions if the relay is crowded. If it
 //! has none, it requests an eviction from the other threads. A thread begins to search its sessions for idle ones at
 //! most every 100 ms; [`IdleSessions`] selects those to evict. If there are many sessions, a search takes several turns.
-//! Connections of transparent
-//! listeners pass untouched if there is no room, so no session is evicted for them, and theirs are not
-//! evicted.
+//! Connections of transparent listeners pass untouched if there is no room, so no session is evicted for them, and
+//! theirs are not evicted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

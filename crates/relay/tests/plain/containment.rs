@@ -20,15 +20,15 @@ use socket2::{Domain, Socket, Type};
 use crate::support::*;
 
 /// A client for which the policy panics, as for all clients of its network.
-const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
+pub const FATAL: Ipv4Addr = Ipv4Addr::new(127, 66, 0, 1);
 
 /// Each connection to this port is fatal.
 const FATAL_PORT: u16 = 9;
 
 /// A policy that panics at the start of one client's session, for one port, and once at a sample.
 #[derive(Clone, Default)]
-struct Fatal {
-    at_next_sample: Arc<AtomicBool>,
+pub struct Fatal {
+    pub at_next_sample: Arc<AtomicBool>,
     /// Sessions that it has forgotten.
     lost: Arc<AtomicUsize>,
 }
@@ -70,7 +70,7 @@ impl Policy for Fatal {
 }
 
 /// A relay with a policy that panics, and a copy of the policy, which makes it panic at the next sample.
-fn fatal_bench(threads: usize) -> (Bench, Fatal) {
+pub fn fatal_bench(threads: usize) -> (Bench, Fatal) {
     let settings = Settings {
         threads,
         ..Settings::default()
@@ -90,17 +90,17 @@ fn fatal_bench(threads: usize) -> (Bench, Fatal) {
 }
 
 /// Connects from this address.
-fn connect_from(bench: &Bench, client: Ipv4Addr) -> TcpStream {
+fn connect_from(to: SocketAddr, client: Ipv4Addr) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let own = SocketAddr::from((client, 0));
     socket.bind(&own.into()).unwrap();
-    socket.connect(&bench.address.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
     bounded(TcpStream::from(socket))
 }
 
 /// A client for which the policy panics connects, and is reset.
-fn plant(bench: &Bench, client: Ipv4Addr) {
-    let mut client = connect_from(bench, client);
+pub fn plant(at: SocketAddr, client: Ipv4Addr) {
+    let mut client = connect_from(at, client);
     assert!(client.read(&mut [0]).map_or(true, |count| count == 0));
 }
 
@@ -114,7 +114,7 @@ fn the_thread_serves_new_connections() {
     let (bench, policy) = fatal_bench(1);
     let (mut client, mut server) = bench.pair();
     assert!(carries(&mut client, &mut server));
-    plant(&bench, FATAL);
+    plant(bench.address, FATAL);
     let begin = Instant::now();
     assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset));
     assert_eq!(read_all(&mut server), (Vec::new(), Ending::Reset));
@@ -136,9 +136,9 @@ fn the_thread_serves_new_connections() {
 #[test]
 fn the_same_client_is_relayed_without_mechanisms_to_the_same_server() {
     let (bench, policy) = fatal_bench(1);
-    plant(&bench, FATAL);
+    plant(bench.address, FATAL);
     for _ in 0..3 {
-        let (mut client, mut server) = (connect_from(&bench, FATAL), bench.accept());
+        let (mut client, mut server) = (connect_from(bench.address, FATAL), bench.accept());
         assert!(carries(&mut client, &mut server));
     }
     let now = bench.statistics();
@@ -173,7 +173,7 @@ fn a_client_is_refused_when_a_plain_session_has_failed_too() {
     };
     let (_, clock) = bench.relay.learned();
     bench.relay.suspects().note(clock.now(), &suspect, true);
-    plant(&bench, FATAL);
+    plant(bench.address, FATAL);
     bench.wait_for("a refusal", |now| now.refused_suspects == 1);
     assert_eq!(bench.statistics().panics, 0);
     // Other clients of the listener are served.
@@ -208,11 +208,11 @@ fn sessions_of_other_threads_go_on() {
 fn a_thread_that_panics_without_end_ends() {
     let (bench, _) = fatal_bench(1);
     for panics in 1..=10 {
-        plant(&bench, Ipv4Addr::new(127, 66, 0, panics));
+        plant(bench.address, Ipv4Addr::new(127, 66, 0, panics));
         bench.wait_for("the panic", |now| now.panics == u64::from(panics));
         assert_eq!(bench.statistics().threads_running, 1);
     }
-    plant(&bench, Ipv4Addr::new(127, 66, 0, 11));
+    plant(bench.address, Ipv4Addr::new(127, 66, 0, 11));
     bench.wait_for("the end", |now| now.threads_running == 0);
 }
 

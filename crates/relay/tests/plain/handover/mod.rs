@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod moving;
+mod panicking;
 mod staying;
 
 use std::io::{Read, Write};

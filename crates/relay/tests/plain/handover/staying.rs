@@ -25,11 +25,11 @@ enum Break {
     Sessions,
 }
 
-fn receive(from: &OwnedFd) -> Message {
+pub(super) fn receive(from: &OwnedFd) -> Message {
     descriptor_passing::receive(from).unwrap().unwrap()
 }
 
-fn send(to: &OwnedFd, message: &Message) {
+pub(super) fn send(to: &OwnedFd, message: &Message) {
     let descriptors: Vec<BorrowedFd<'_>> = message.descriptors.iter().map(AsFd::as_fd).collect();
     descriptor_passing::send(to, &message.bytes, &descriptors).unwrap();
 }
@@ -111,8 +111,9 @@ fn pass_on(predecessor: &OwnedFd, successor: &OwnedFd, at: Break) {
 
 /// Lets a relay hand over to another one, through something between them. Both relays' results, the other relay, and
 /// what happened between them.
-fn hand_over_through<T: Send>(
+pub(super) fn hand_over_through<T: Send>(
     bench: &Bench,
+    mut new: Relay,
     between: impl FnOnce(&OwnedFd, &OwnedFd) -> T + Send,
 ) -> (
     Result<u64, HandoverError>,
@@ -125,7 +126,6 @@ fn hand_over_through<T: Send>(
     let successor = bench.relay.greet_successor(here).unwrap();
     send(&far, &receive(&near));
     let predecessor = Predecessor::meet(there, DEADLINE).unwrap();
-    let mut new = Relay::start(&settings(), Vec::new()).unwrap();
     thread::scope(|scope| {
         let taking = scope.spawn(move || {
             let taken = new.take_over(&predecessor, Vec::new(), DEADLINE);
@@ -138,6 +138,11 @@ fn hand_over_through<T: Send>(
         let (new, taken) = taking.join().unwrap();
         (handed, taken, new, between)
     })
+}
+
+/// A relay without listeners of its own.
+fn successor() -> Relay {
+    Relay::start(&settings(), Vec::new()).unwrap()
 }
 
 /// A relay with this many sessions, and the ends of the sessions.
@@ -159,7 +164,7 @@ fn break_at(at: Break) {
         let received = scope.spawn(|| check_all(busy_server.try_clone().unwrap(), 21));
         bench.wait_for("data flows", |now| now.bytes_to_server > 1_000_000);
         let (handed, taken, new, ()) =
-            hand_over_through(&bench, |near, far| pass_on(near, far, at));
+            hand_over_through(&bench, successor(), |near, far| pass_on(near, far, at));
         let errors = [handed.unwrap_err(), taken.unwrap_err()];
         assert!(
             errors
@@ -207,8 +212,9 @@ fn sessions_stay_if_the_connection_breaks_when_all_is_ready() {
 fn a_connection_that_breaks_between_sessions_costs_those_without_an_answer() {
     const SESSIONS: u64 = 1000;
     let (bench, mut pairs) = with_sessions(SESSIONS);
-    let (handed, taken, new, ()) =
-        hand_over_through(&bench, |near, far| pass_on(near, far, Break::Sessions));
+    let (handed, taken, new, ()) = hand_over_through(&bench, successor(), |near, far| {
+        pass_on(near, far, Break::Sessions)
+    });
     let handed = handed.unwrap();
     assert!(matches!(taken.unwrap_err(), HandoverError::Ended));
     bench.wait_for("some are reset", |now| now.sessions_reset > 0);
@@ -245,7 +251,8 @@ fn a_connection_that_breaks_between_sessions_costs_those_without_an_answer() {
 fn sessions_stay_if_the_successor_cannot_use_their_message() {
     const SESSIONS: u64 = 600;
     let (bench, mut pairs) = with_sessions(SESSIONS);
-    let (handed, taken, new, damaged) = hand_over_through(&bench, take_a_descriptor_away);
+    let (handed, taken, new, damaged) =
+        hand_over_through(&bench, successor(), take_a_descriptor_away);
     assert!(damaged > 0);
     assert_eq!(handed.unwrap(), SESSIONS - damaged);
     assert_eq!(taken.unwrap(), SESSIONS - damaged);

@@ -11,8 +11,10 @@ use tracing::{info, warn};
 use super::locking::lock;
 use super::statistics::Counters;
 
-/// Between two looks, 8,000 new connections a second bring 800 entries.
+/// Between two readings for new connections, 8,000 of them a second bring 800 entries.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The same while no connection is new and the table has room: for metrics.
+const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two log lines about a full table.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
@@ -20,7 +22,7 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct TrackedEntries {
     start: Instant,
-    /// When to read again, in nanoseconds since the start.
+    /// When to read again for a new connection, in nanoseconds since the start.
     next_look: AtomicU64,
     /// Whether new connections are to pass untouched.
     is_full: AtomicBool,
@@ -55,21 +57,40 @@ impl TrackedEntries {
         }
     }
 
-    /// Reads again if the last reading is old.
+    /// Reads again for a new connection, if the last reading is old.
     pub fn look(&self, now: Instant, tracking: &ConnectionTracking) {
-        let nanoseconds = |moment: Instant| {
-            let since = moment.saturating_duration_since(self.start).as_nanos();
-            u64::try_from(since).unwrap_or(u64::MAX)
-        };
-        if nanoseconds(now) < self.next_look.load(Ordering::Relaxed) {
-            return;
+        if self.is_due(now, Duration::ZERO) {
+            self.read(now, tracking);
         }
+    }
+
+    /// Reads again although no connection is new, if the last reading is old. Readings are rare, so that idle
+    /// sessions take no processor time, except while connections pass because the table is nearly full.
+    pub fn look_idly(&self, now: Instant, tracking: &ConnectionTracking) {
+        if self.is_due(now, IDLE_INTERVAL) || self.is_full.load(Ordering::Relaxed) {
+            self.look(now, tracking);
+        }
+    }
+
+    /// Whether it is this much later than the time to read for a new connection, or nothing has been read.
+    fn is_due(&self, now: Instant, later: Duration) -> bool {
+        let next = self.next_look.load(Ordering::Relaxed);
+        next == 0 || now.saturating_duration_since(self.start) >= Duration::from_nanos(next) + later
+    }
+
+    /// The next reading for a new connection is not due at once.
+    fn note_reading(&self, now: Instant) {
+        let next = now.saturating_duration_since(self.start) + LOOK_INTERVAL;
+        let next = u64::try_from(next.as_nanos()).unwrap_or(u64::MAX);
+        self.next_look.store(next, Ordering::Relaxed);
+    }
+
+    fn read(&self, now: Instant, tracking: &ConnectionTracking) {
         // Otherwise another thread reads.
         let Ok(mut reading) = self.reading.try_lock() else {
             return;
         };
-        let next = nanoseconds(now + LOOK_INTERVAL);
-        self.next_look.store(next, Ordering::Relaxed);
+        self.note_reading(now);
         match tracking.occupancy() {
             Ok(occupancy) => self.set(occupancy, &mut reading),
             Err(error) => {
@@ -150,5 +171,20 @@ mod tests {
         assert!(set(1, Some(1)));
         let read = counters.read();
         assert_eq!((read.tracked_entries, read.tracked_limit), (1, 1));
+    }
+    #[test]
+    fn a_new_connection_has_a_newer_reading_than_an_idle_gate() {
+        let start = Instant::now();
+        let tracked = TrackedEntries::new(start, Arc::default());
+        assert!(tracked.is_due(start, IDLE_INTERVAL));
+        tracked.note_reading(start);
+        let due = |milliseconds| {
+            let now = start + Duration::from_millis(milliseconds);
+            [Duration::ZERO, IDLE_INTERVAL].map(|later| tracked.is_due(now, later))
+        };
+        assert_eq!(due(49), [false, false]);
+        assert_eq!(due(50), [true, false]);
+        assert_eq!(due(1049), [true, false]);
+        assert_eq!(due(1050), [true, true]);
     }
 }

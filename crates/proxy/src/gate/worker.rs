@@ -219,7 +219,7 @@ impl Worker {
         self.handle_deadlines();
         self.expire();
         self.compare();
-        self.look_at_tracking();
+        self.shared.tracked.look_idly(self.now, &self.tracking);
         while let Ok(update) = self.updates.try_recv() {
             self.carry_out(update);
         }

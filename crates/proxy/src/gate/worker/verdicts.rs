@@ -27,14 +27,9 @@ impl Worker {
         let _ = self.tracking.forget(client, server, self.server_zone);
     }
 
-    /// Reads the occupancy of connection tracking, if the last reading is old.
-    pub(super) fn look_at_tracking(&self) {
-        self.shared.tracked.look(self.now, &self.tracking);
-    }
-
     /// Whether connection tracking has no room for the entries of one more session.
     pub(super) fn is_tracking_full(&self) -> bool {
-        self.look_at_tracking();
+        self.shared.tracked.look(self.now, &self.tracking);
         let is_full = self.shared.tracked.is_full(self.now);
         if is_full {
             count(&self.counters.passed_tracking);

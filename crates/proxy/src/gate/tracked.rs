@@ -13,7 +13,7 @@ use super::statistics::Counters;
 
 /// Between two readings for new connections, 8,000 of them a second bring 800 entries.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// The same while no connection is new and the table has room: for metrics.
+/// How much longer this is while no connection is new and the table has room. Only metrics need these readings.
 const IDLE_INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two log lines about a full table.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -64,8 +64,9 @@ impl TrackedEntries {
         }
     }
 
-    /// Reads again although no connection is new, if the last reading is old. Readings are rare, so that idle
-    /// sessions take no processor time, except while connections pass because the table is nearly full.
+    /// Reads again although no connection is new, if the last reading is old. Such readings are rare, because each of
+    /// them takes processor time. They are frequent while connections pass because the table is nearly full, so that the
+    /// gate notices soon when there is room.
     pub fn look_idly(&self, now: Instant, tracking: &ConnectionTracking) {
         if self.is_due(now, IDLE_INTERVAL) || self.is_full.load(Ordering::Relaxed) {
             self.look(now, tracking);
@@ -172,6 +173,7 @@ mod tests {
         let read = counters.read();
         assert_eq!((read.tracked_entries, read.tracked_limit), (1, 1));
     }
+
     #[test]
     fn a_new_connection_has_a_newer_reading_than_an_idle_gate() {
         let start = Instant::now();

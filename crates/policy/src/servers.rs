@@ -4,10 +4,11 @@
 //! A server is an address, or a name with all its addresses. Each address has a health of its own:
 //!
 //! ```text
-//!          a session cannot connect                3 checks fail in a row
-//!   up ───────────────────────────────► suspect ───────────────────────────► down
-//!   ▲ └──────────────────────────── 3 checks fail in a row ──────────────────▲ │
-//!   └──── 2 checks succeed in a row (suspect without checks: after 10 s) ──────┘
+//!       a session cannot connect                3 checks fail in a row
+//!   up ────────────────────────► suspect ──────────────────────────► down
+//!   ▲ │ ◄── a check succeeds, or 10 s ──┘                             ▲ │
+//!   │ └─────────────────── 3 checks fail in a row ────────────────────┘ │
+//!   └───────────────────── 2 checks succeed in a row ───────────────────┘
 //! ```
 //!
 //! A new session gets the server with the fewest sessions; among equals, each has its turn. Addresses that are
@@ -30,15 +31,14 @@ pub const MOST_ADDRESSES: usize = 16;
 pub const LOOK_UP_INTERVAL: TimeSpan = TimeSpan::from_seconds(30);
 /// … and the same while the name has no address.
 pub const FIRST_LOOK_UP_INTERVAL: TimeSpan = TimeSpan::from_seconds(5);
-/// Checks in a row that have to succeed until an address is up.
+/// How long the answer to a check may take: a far server needs a second, also if its SYN is lost once.
+pub const CHECK_LIMIT: TimeSpan = TimeSpan::from_seconds(2);
+/// Checks in a row that have to succeed until an address that is down is up.
 const UP_AFTER: u32 = 2;
 /// Checks in a row that have to fail until an address is down.
 const DOWN_AFTER: u32 = 3;
-/// How long an address is suspect if it is not checked.
+/// How long an address is suspect after a failed session, if no check succeeds.
 const SUSPICION: TimeSpan = TimeSpan::from_seconds(10);
-/// The answer to a check has to arrive within the time between two checks, within these limits: a far server
-/// needs a second, and a dead one must not stay unnoticed for minutes.
-const CHECK_LIMITS: [TimeSpan; 2] = [TimeSpan::from_seconds(1), TimeSpan::from_seconds(10)];
 
 /// A server, as the operator has named it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ pub struct ServerSettings {
 pub enum Health {
     /// They do.
     Up,
-    /// The last session could not connect.
+    /// A session could not connect a short time ago.
     Suspect,
     /// Several checks have failed.
     Down,
@@ -94,9 +94,9 @@ impl Health {
     }
 }
 
-/// The number of a server of a [`Servers`], never used again there.
+/// The number of a server, never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServerId(u64);
+pub struct ServerId(pub u64);
 
 /// An address of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,13 +120,25 @@ pub struct ServerReading {
     pub failed_checks: u64,
 }
 
+/// What is due.
+#[derive(Debug, Default)]
+pub struct Due {
+    /// Names to look up; [`Servers::note_addresses`] takes the results.
+    pub look_ups: Vec<(ServerId, String)>,
+    /// Addresses to check, those included whose last check still waits for its answer; [`Servers::note_check`] takes
+    /// the results.
+    pub checks: Vec<ServerAddress>,
+    /// When something is due next.
+    pub next: Option<Time>,
+}
+
 /// The servers of a listener, and what is known of them.
 #[derive(Debug, Default)]
 pub struct Servers {
     health_check: Option<TimeSpan>,
+    /// When the addresses are checked next.
+    check_at: Time,
     members: Vec<Member>,
-    /// The last number that a server got.
-    last_id: u64,
     /// Number of sessions that have begun: the larger the turn of a server, the later it was used.
     turn: u64,
 }
@@ -137,7 +149,7 @@ struct Member {
     server: Server,
     addresses: Vec<Address>,
     /// When its name is looked up next.
-    look_up_at: Option<Time>,
+    look_up_at: Time,
     sessions: u64,
     failed_checks: u64,
     turn: u64,
@@ -146,85 +158,56 @@ struct Member {
 #[derive(Debug)]
 struct Address {
     address: SocketAddr,
-    health: Health,
-    /// Until when it is suspect, if it is not checked.
-    suspect_until: Option<Time>,
-    /// When it is checked next; `None` while a check waits for its answer.
-    check_at: Option<Time>,
-    /// The result of the last checks, and how many in a row had it.
-    last: (bool, u32),
+    is_down: bool,
+    suspect_until: Time,
+    /// How many checks in a row had another result than `is_down` expects.
+    contrary_checks: u32,
     turn: u64,
 }
 
 impl Servers {
-    /// Changes the settings. Servers that stay keep what is known of them.
-    pub fn set(&mut self, now: Time, settings: &ServerSettings) {
+    /// Changes the settings. Servers that stay keep what is known of them; new ones get the numbers after `last_id`.
+    pub fn set(&mut self, now: Time, settings: &ServerSettings, last_id: &mut u64) {
         if self.health_check != settings.health_check {
             self.health_check = settings.health_check;
-            let check_at = settings.health_check.map(|_| now);
+            self.check_at = now;
             for address in self.members.iter_mut().flat_map(|of| &mut of.addresses) {
-                *address = Address::new(address.address, check_at);
+                *address = Address::new(address.address);
             }
         }
         let mut known = std::mem::take(&mut self.members);
         for server in settings.servers.iter().take(MOST_SERVERS) {
             let place = known.iter().position(|member| member.server == *server);
-            let member = match place {
+            self.members.push(match place {
                 Some(place) => known.swap_remove(place),
-                None => self.new_member(now, server),
-            };
-            self.members.push(member);
+                None => {
+                    *last_id += 1;
+                    Member::new(ServerId(*last_id), server, now)
+                }
+            });
         }
     }
 
-    fn new_member(&mut self, now: Time, server: &Server) -> Member {
-        self.last_id += 1;
-        let check_at = self.health_check.map(|_| now);
-        let (addresses, look_up_at) = match server {
-            Server::Address(address) => (vec![Address::new(*address, check_at)], None),
-            Server::Name(..) => (Vec::new(), Some(now)),
-        };
-        Member {
-            id: ServerId(self.last_id),
-            server: server.clone(),
-            addresses,
-            look_up_at,
-            sessions: 0,
-            failed_checks: 0,
-            turn: 0,
-        }
-    }
-
-    /// The address for a new session; or, if it has `failed` at another address, the one for its second try,
-    /// for which another server is preferred. Only addresses that it `may` use are chosen.
+    /// The address for a new session; or, if it has `failed` at another one, the address for its second try, for
+    /// which another server is preferred. Only addresses that it `may` use are chosen.
     pub fn choose(
         &self,
         now: Time,
-        failed: Option<SocketAddr>,
+        failed: Option<ServerAddress>,
         may: impl Fn(SocketAddr) -> bool,
     ) -> Option<ServerAddress> {
-        let of_member = |member: &Member| {
-            let usable = member
-                .addresses
-                .iter()
-                .filter(|of| Some(of.address) != failed && may(of.address));
-            let best = usable.min_by_key(|of| (of.health(now), of.turn))?;
-            let health = best.health(now);
-            let has_failed = (member.addresses.iter()).any(|of| Some(of.address) == failed);
+        let failed_address = failed.map(|failed| failed.address);
+        let is_usable = |at: ServerAddress| Some(at.address) != failed_address && may(at.address);
+        let usable = self.all().filter(|(at, ..)| is_usable(*at));
+        let best = usable.min_by_key(|(_, member, address)| {
+            let health = address.health(now);
+            let has_failed = failed.is_some_and(|failed| failed.server == member.id);
             // Those that are down take turns, whatever sessions they still have.
-            let load = match health {
-                Health::Up | Health::Suspect => member.sessions,
-                Health::Down => 0,
-            };
-            let chosen = ServerAddress {
-                server: member.id,
-                address: best.address,
-            };
-            Some(((health, has_failed, load, member.turn), chosen))
-        };
-        let all = self.members.iter().filter_map(of_member);
-        let best = all.min_by_key(|(order, _)| *order);
-        best.map(|(_, chosen)| chosen)
+            let is_down = health == Health::Down;
+            let load = if is_down { 0 } else { member.sessions };
+            (health, has_failed, load, member.turn, address.turn)
+        });
+        best.map(|(at, ..)| at)
     }
 
     /// A session is being connected to this address.
@@ -247,122 +230,89 @@ impl Servers {
         }
     }
 
-    /// A session could not connect to this address. Returns whether the address has become suspect.
-    pub fn note_failed_session(&mut self, now: Time, at: ServerAddress) -> bool {
-        let is_checked = self.health_check.is_some();
-        let Some(address) = self.address(at) else {
-            return false;
-        };
-        let before = address.health(now);
-        if before == Health::Down {
-            return false;
+    /// A session could not connect to this address.
+    pub fn note_failed_session(&mut self, now: Time, at: ServerAddress) {
+        if let Some(address) = self.address(at) {
+            address.suspect_until = now + SUSPICION;
         }
-        address.health = Health::Suspect;
-        address.suspect_until = (!is_checked).then(|| now + SUSPICION);
-        if before == Health::Suspect {
-            return false;
-        }
-        address.last = (false, 0);
-        address.check_at = address.check_at.map(|at| at.min(now));
-        true
     }
 
-    /// The checks that are due, at most this many. Each of them needs a [result](Self::note_check).
-    pub fn take_checks(&mut self, now: Time, most: usize) -> Vec<ServerAddress> {
-        let mut due = Vec::new();
-        for member in &mut self.members {
-            for address in &mut member.addresses {
-                if due.len() < most && address.check_at.is_some_and(|at| at <= now) {
-                    address.check_at = None;
-                    due.push(ServerAddress {
-                        server: member.id,
-                        address: address.address,
-                    });
+    /// What is due now. Names are looked up only if they can be.
+    pub fn take_due(&mut self, now: Time, can_look_up: bool) -> Due {
+        let mut due = Due::default();
+        for member in self.members.iter_mut().filter(|_| can_look_up) {
+            if let Server::Name(name, _) = &member.server {
+                if member.look_up_at <= now {
+                    member.look_up_at = match member.addresses.is_empty() {
+                        true => now + FIRST_LOOK_UP_INTERVAL,
+                        false => now + LOOK_UP_INTERVAL,
+                    };
+                    due.look_ups.push((member.id, name.clone()));
                 }
+                due.next = due.next.into_iter().chain([member.look_up_at]).min();
             }
         }
+        let Some(interval) = self.health_check else {
+            return due;
+        };
+        if self.check_at <= now {
+            self.check_at = now + interval;
+            due.checks = self.all().map(|(at, ..)| at).collect();
+        }
+        due.next = due.next.into_iter().chain([self.check_at]).min();
         due
     }
 
-    /// How long the answer to a check may take.
-    #[must_use]
-    pub fn check_limit(&self) -> TimeSpan {
-        let [least, most] = CHECK_LIMITS;
-        self.health_check.map_or(least, |it| it.clamp(least, most))
-    }
-
-    /// The result of a check; `None` if this machine could not carry it out. Returns the health of the address
-    /// if the result has changed it.
+    /// The result of a check; `None` if this machine could not carry it out. Returns the server, and whether it is
+    /// up at this address, if the result has changed that.
     pub fn note_check(
         &mut self,
         now: Time,
         at: ServerAddress,
         has_succeeded: Option<bool>,
-    ) -> Option<Health> {
-        let again = now + self.health_check?;
+    ) -> Option<(Server, bool)> {
+        self.health_check?;
         let address = self.address(at)?;
-        address.check_at = Some(again);
         let has_succeeded = has_succeeded?;
-        let in_row = match address.last {
-            (last, count) if last == has_succeeded => count.saturating_add(1),
-            _ => 1,
+        let (is_contrary, needed) = match address.is_down {
+            true => (has_succeeded, UP_AFTER),
+            false => (!has_succeeded, DOWN_AFTER),
         };
-        address.last = (has_succeeded, in_row);
-        let before = address.health;
-        if has_succeeded && in_row >= UP_AFTER {
-            address.health = Health::Up;
-        } else if !has_succeeded && in_row >= DOWN_AFTER {
-            address.health = Health::Down;
+        address.contrary_checks = (address.contrary_checks + 1) * u32::from(is_contrary);
+        let has_changed = address.contrary_checks >= needed;
+        if has_changed {
+            address.is_down = !has_succeeded;
+            address.contrary_checks = 0;
         }
-        let after = address.health;
-        if !has_succeeded && let Some(member) = self.member(at.server) {
-            member.failed_checks += 1;
+        if has_succeeded {
+            address.suspect_until = now;
         }
-        (after != before).then_some(after)
-    }
-
-    /// The names to look up now.
-    pub fn take_look_ups(&mut self, now: Time) -> Vec<(ServerId, String)> {
-        let mut due = Vec::new();
-        for member in &mut self.members {
-            if let Server::Name(name, _) = &member.server
-                && member.look_up_at.is_some_and(|at| at <= now)
-            {
-                let interval = match member.addresses.is_empty() {
-                    true => FIRST_LOOK_UP_INTERVAL,
-                    false => LOOK_UP_INTERVAL,
-                };
-                member.look_up_at = Some(now + interval);
-                due.push((member.id, name.clone()));
-            }
-        }
-        due
+        let member = self.member(at.server)?;
+        member.failed_checks += u64::from(!has_succeeded);
+        has_changed.then(|| (member.server.clone(), has_succeeded))
     }
 
     /// The addresses of the name of a server. Without any, the server keeps those that it has.
-    pub fn note_addresses(&mut self, now: Time, server: ServerId, found: &[IpAddr]) {
-        let check_at = self.health_check.map(|_| now);
-        let Some(member) = self.member(server) else {
+    pub fn note_addresses(&mut self, server: ServerId, found: &[IpAddr]) {
+        let named = self.member(server).filter(|_| !found.is_empty());
+        let Some(Member {
+            server: Server::Name(_, port),
+            addresses,
+            ..
+        }) = named
+        else {
             return;
         };
-        let Server::Name(_, port) = member.server else {
-            return;
-        };
-        if found.is_empty() {
-            return;
-        }
-        let mut known = std::mem::take(&mut member.addresses);
+        let mut known = std::mem::take(addresses);
         for ip in found {
-            let address = SocketAddr::new(ip.to_canonical(), port);
+            let address = SocketAddr::new(ip.to_canonical(), *port);
             let is_same = |of: &Address| of.address == address;
-            if member.addresses.len() < MOST_ADDRESSES && !member.addresses.iter().any(is_same) {
+            if addresses.len() < MOST_ADDRESSES && !addresses.iter().any(is_same) {
                 let place = known.iter().position(is_same);
                 let kept = place.map(|place| known.swap_remove(place));
-                let kept = kept.unwrap_or_else(|| Address::new(address, check_at));
-                member.addresses.push(kept);
+                addresses.push(kept.unwrap_or_else(|| Address::new(address)));
             }
         }
-        member.look_up_at = Some(now + LOOK_UP_INTERVAL);
     }
 
     /// The first server that has had no address yet.
@@ -380,19 +330,6 @@ impl Servers {
         member.map(|member| &member.server)
     }
 
-    /// When the next name is to be looked up.
-    #[must_use]
-    pub fn next_look_up(&self) -> Option<Time> {
-        self.members.iter().filter_map(|of| of.look_up_at).min()
-    }
-
-    /// When the next check is due.
-    #[must_use]
-    pub fn next_check(&self) -> Option<Time> {
-        let addresses = self.members.iter().flat_map(|of| &of.addresses);
-        addresses.filter_map(|of| of.check_at).min()
-    }
-
     /// All servers, in the order of the configuration.
     #[must_use]
     pub fn readings(&self, now: Time) -> Vec<ServerReading> {
@@ -405,6 +342,16 @@ impl Servers {
         self.members.iter().map(reading).collect()
     }
 
+    fn all(&self) -> impl Iterator<Item = (ServerAddress, &Member, &Address)> {
+        self.members.iter().flat_map(|member| {
+            let server = member.id;
+            (member.addresses.iter()).map(move |of| {
+                let address = of.address;
+                (ServerAddress { server, address }, member, of)
+            })
+        })
+    }
+
     fn member(&mut self, server: ServerId) -> Option<&mut Member> {
         self.members.iter_mut().find(|member| member.id == server)
     }
@@ -415,23 +362,39 @@ impl Servers {
     }
 }
 
+impl Member {
+    fn new(id: ServerId, server: &Server, now: Time) -> Self {
+        Self {
+            id,
+            server: server.clone(),
+            addresses: match server {
+                Server::Address(address) => vec![Address::new(*address)],
+                Server::Name(..) => Vec::new(),
+            },
+            look_up_at: now,
+            sessions: 0,
+            failed_checks: 0,
+            turn: 0,
+        }
+    }
+}
+
 impl Address {
-    const fn new(address: SocketAddr, check_at: Option<Time>) -> Self {
+    const fn new(address: SocketAddr) -> Self {
         Self {
             address,
-            health: Health::Up,
-            suspect_until: None,
-            check_at,
-            last: (true, 0),
+            is_down: false,
+            suspect_until: Time::ZERO,
+            contrary_checks: 0,
             turn: 0,
         }
     }
 
-    /// The health, unless a suspicion is over.
     fn health(&self, now: Time) -> Health {
-        match self.suspect_until {
-            Some(until) if until <= now => Health::Up,
-            _ => self.health,
+        match self.is_down {
+            true => Health::Down,
+            false if now < self.suspect_until => Health::Suspect,
+            false => Health::Up,
         }
     }
 }

@@ -45,7 +45,7 @@
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a fault | |
 //! | [`overlay`] | what is known of the overlay; warm connections to its nodes | |
-//! | `server_pool`, `server_lists`, `server_checks` | the servers of a listener that has several: one for each session; looked up and checked | |
+//! | `server_pool`, `server_checks` | the servers of a listener that has several: one for each session; looked up and checked | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
 //! | `handing`, `succession` | sessions that another relay continues | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
@@ -177,7 +177,6 @@ mod sample;
 mod scripted;
 pub mod seeded_faults;
 mod server_checks;
-mod server_lists;
 mod server_pool;
 mod session;
 mod sessions;
@@ -231,7 +230,7 @@ use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
 use running::{RunningThread, ThreadSettings};
-use server_lists::SharedServers;
+use server_pool::SharedServers;
 use sharing::ListeningSocket;
 
 /// Descriptors of a relay in addition to those of sessions: listening sockets, epoll and others.
@@ -377,7 +376,7 @@ impl Relay {
             knowledge: SharedKnowledge::default(),
             suspects: SharedSuspects::default(),
             overlay: SharedOverlay::default(),
-            servers: SharedServers::new(Arc::clone(&control), clock),
+            servers: SharedServers::new(clock),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);

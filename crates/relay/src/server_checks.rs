@@ -4,15 +4,14 @@
 //! the marks of the listener's server legs, so it has the same route. The thread never waits for a single server,
 //! and no session waits for this thread.
 
-use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use midspan_linux::tcp;
 use midspan_policy::LegStart;
-use midspan_policy::servers::{Health, ServerAddress, ServerId};
+use midspan_policy::servers::{CHECK_LIMIT, ServerAddress, ServerId};
 use midspan_units::{Dscp, Time};
 use rustix::event::epoll::Event;
 use rustix::io::Errno;
@@ -22,15 +21,12 @@ use super::control::{Clock, Command, Control};
 use super::legs;
 use super::limits::{Limits, Spare};
 use super::listener::Listener;
-use super::negotiation::{Asked, NamesOfThread};
+use super::negotiation::{Asked, NamesOfThread, is_of_server};
 use super::poll::{Poll, Token};
-use super::server_lists::{List, SharedServers};
-use super::server_pool::{ServerPool, is_of_server};
+use super::server_pool::SharedServers;
 use super::system;
 use super::table::Key;
 
-/// Checks at a time; the others wait.
-const MOST_CHECKS: usize = 64;
 /// Events read at once.
 const EVENTS: usize = 64;
 /// Whose look-ups these are: not those of a client.
@@ -43,19 +39,14 @@ struct Checking {
     limits: Arc<Limits>,
     poll: Poll,
     clockwork: Clockwork,
-    /// Checks that wait for an answer, by number.
-    checks: BTreeMap<u64, Check>,
-    /// Names that are looked up, by the number of the request.
-    look_ups: BTreeMap<u64, (Weak<ServerPool>, ServerId)>,
-    last_number: u64,
+    /// Checks that wait for an answer.
+    checks: Vec<Check>,
 }
 
 struct Check {
-    pool: Weak<ServerPool>,
-    listener: Arc<Listener>,
     at: ServerAddress,
     socket: OwnedFd,
-    /// When it counts as failed.
+    /// When its result is read: as soon as there is an answer.
     deadline: Time,
     _descriptor: Spare,
 }
@@ -79,9 +70,7 @@ pub fn start(
         limits,
         poll,
         clockwork: Clockwork::new(clock),
-        checks: BTreeMap::new(),
-        look_ups: BTreeMap::new(),
-        last_number: 0,
+        checks: Vec::new(),
     };
     let run = move || {
         let mut events = Vec::with_capacity(EVENTS);
@@ -108,172 +97,113 @@ impl Checking {
             Err(error) => return Err(error),
         }
         self.clockwork.begin_turn(deadline, events.len());
+        let now = self.clockwork.now();
         for event in events.iter() {
             if let Token::Source(_, number) = Token::from(event)
-                && let Some(check) = self.checks.remove(&number)
+                && let Some(check) = self
+                    .checks
+                    .iter_mut()
+                    .find(|of| number_of(&of.socket) == number)
             {
-                let has_succeeded = result(&check.socket);
-                self.finish(&check, has_succeeded);
+                check.deadline = now;
             }
         }
-        let now = self.clockwork.now();
-        let is_late = |(_, check): &(&u64, &Check)| check.deadline <= now;
-        let late: Vec<u64> = (self.checks.iter().filter(is_late))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in late {
-            if let Some(check) = self.checks.remove(&number) {
-                self.finish(&check, Some(false));
-            }
+        let ended = self.checks.extract_if(.., |check| check.deadline <= now);
+        for check in ended.collect::<Vec<Check>>() {
+            self.note(check.at, result(&check.socket));
         }
+        let present = self.servers.present();
         for (key, addresses) in self.names.take() {
-            if let Some((pool, server)) = self.look_ups.remove(&key.number())
-                && let Some(pool) = pool.upgrade()
-            {
-                let found = addresses.unwrap_or_default();
-                pool.lock().note_addresses(now, server, &found);
+            let found = addresses.unwrap_or_default();
+            // A number belongs to one server of all listeners.
+            for (pool, _) in &present {
+                (pool.lock()).note_addresses(ServerId(key.number()), &found);
             }
         }
         Ok(())
     }
 
-    /// Begins the checks and look-ups that are due; returns when the next is.
+    /// Begins the checks and look-ups that are due; returns when the next is, or a check ends.
     fn begin_due(&mut self) -> Option<Deadline> {
         let now = self.clockwork.now();
-        let lists = self.servers.present();
-        let can_ask = self.names.can_ask();
-        for list in &lists {
-            let look_ups = match can_ask {
-                true => list.pool.lock().take_look_ups(now),
-                false => Vec::new(),
-            };
-            for (server, name) in look_ups {
-                self.look_up(list, server, &name, now);
+        let mut next = None;
+        for (pool, listener) in self.servers.present() {
+            let due = pool.lock().take_due(now, self.names.can_ask());
+            for (server, name) in due.look_ups {
+                let key = Key::from_number(server.0);
+                if let Asked::Known(found) = self.names.ask(key, NO_CLIENT, &name) {
+                    pool.lock().note_addresses(server, &found);
+                }
             }
-            let room = MOST_CHECKS.saturating_sub(self.checks.len());
-            let checks = list.pool.lock().take_checks(now, room);
-            for at in checks {
-                self.check(list, at, now);
+            for at in due.checks {
+                if !self.checks.iter().any(|check| check.at == at) {
+                    self.check(&listener, at, now);
+                }
             }
+            next = next.into_iter().chain(due.next).min();
         }
-        let has_room = self.checks.len() < MOST_CHECKS;
-        let next = lists.iter().flat_map(|list| {
-            let servers = list.pool.lock();
-            // Without room, the end of a check leads to the next one; a new resolver wakes this thread.
-            let check = servers.next_check().filter(|_| has_room);
-            [servers.next_look_up().filter(|_| can_ask), check]
-        });
-        let ends = self.checks.values().map(|check| Some(check.deadline));
-        let at = next.chain(ends).flatten().min()?;
-        Some(Deadline {
-            at,
-            reason: Reason::Source,
-        })
+        let ends = self.checks.iter().map(|check| check.deadline);
+        Clockwork::next([(Reason::Source, ends.chain(next).min())])
     }
 
-    fn next_number(&mut self) -> u64 {
-        self.last_number += 1;
-        self.last_number
-    }
-
-    fn look_up(&mut self, list: &List, server: ServerId, name: &str, now: Time) {
-        let pool = Arc::downgrade(&list.pool);
-        // An earlier request of this server was lost.
-        (self.look_ups).retain(|_, (of, id)| *id != server || !Weak::ptr_eq(of, &pool));
-        let number = self.next_number();
-        let found = match self.names.ask(Key::from_number(number), NO_CLIENT, name) {
-            Asked::Known(addresses) => addresses,
-            Asked::Refused => Vec::new(),
-            Asked::Waiting => {
-                self.look_ups.insert(number, (pool, server));
-                return;
-            }
-        };
-        list.pool.lock().note_addresses(now, server, &found);
-    }
-
-    fn check(&mut self, list: &List, at: ServerAddress, now: Time) {
-        if list.listener.listens_at(at.address) {
-            return note(&list.pool, &list.listener.name, at, (Some(false), now));
-        }
-        let number = self.next_number();
+    fn check(&mut self, listener: &Listener, at: ServerAddress, now: Time) {
         let begun = match self.limits.take_descriptor() {
+            _ if listener.listens_at(at.address) => Err(Errno::CONNREFUSED),
             None => Err(Errno::MFILE),
-            Some(descriptor) => connect(&list.listener, at).and_then(|socket| {
-                self.poll.add_source_socket(&socket, 0, number)?;
-                Ok((socket, descriptor))
+            Some(descriptor) => connect(listener, at.address).and_then(|socket| {
+                (self.poll).add_source_socket(&socket, 0, number_of(&socket))?;
+                Ok(Check {
+                    at,
+                    socket,
+                    deadline: now + CHECK_LIMIT,
+                    _descriptor: descriptor,
+                })
             }),
         };
         match begun {
-            Ok((socket, descriptor)) => {
-                let limit = list.pool.lock().check_limit();
-                let check = Check {
-                    pool: Arc::downgrade(&list.pool),
-                    listener: Arc::clone(&list.listener),
-                    at,
-                    socket,
-                    deadline: now + limit,
-                    _descriptor: descriptor,
-                };
-                self.checks.insert(number, check);
-            }
-            Err(error) => {
-                let result = is_of_server(error).then_some(false);
-                note(&list.pool, &list.listener.name, at, (result, now));
-            }
+            Ok(check) => self.checks.push(check),
+            Err(error) => self.note(at, is_of_server(error).then_some(false)),
         }
     }
 
-    fn finish(&self, check: &Check, has_succeeded: Option<bool>) {
-        if let Some(pool) = check.pool.upgrade() {
-            let result = (has_succeeded, self.clockwork.now());
-            note(&pool, &check.listener.name, check.at, result);
+    fn note(&self, at: ServerAddress, has_succeeded: Option<bool>) {
+        let (now, address) = (self.clockwork.now(), at.address);
+        for (pool, listener) in self.servers.present() {
+            let Some((server, is_up)) = pool.lock().note_check(now, at, has_succeeded) else {
+                continue;
+            };
+            let listener = &listener.name;
+            match is_up {
+                true => tracing::info!(listener, %server, %address, "server is up"),
+                false => tracing::warn!(listener, %server, %address, "server is down"),
+            }
         }
     }
 }
 
-fn note(
-    pool: &ServerPool,
-    listener: &str,
-    at: ServerAddress,
-    (has_succeeded, now): (Option<bool>, Time),
-) {
-    let mut servers = pool.lock();
-    let Some(health) = servers.note_check(now, at, has_succeeded) else {
-        return;
-    };
-    let server = servers.get(at.server).map(ToString::to_string);
-    drop(servers);
-    let (server, address) = (server.unwrap_or_default(), at.address);
-    match health {
-        Health::Up => tracing::info!(listener, server, %address, "server is up"),
-        _ => tracing::warn!(listener, server, %address, "server is {}", health.name()),
-    }
+/// A number that no other socket has at the same time.
+fn number_of(socket: &OwnedFd) -> u64 {
+    u64::from(socket.as_raw_fd().unsigned_abs())
 }
 
 /// Begins to connect to a server as the listener's sessions do.
-fn connect(listener: &Listener, at: ServerAddress) -> rustix::io::Result<OwnedFd> {
-    let source = listener.source.in_turn(at.address, 0).next().flatten();
+fn connect(listener: &Listener, server: SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let source = listener.source.in_turn(server, 0).next().flatten();
     let set_up = |socket: &OwnedFd| {
         let mark = listener.marks.server;
         let marked = mark.map_or(Ok(()), |mark| tcp::set_mark(socket, mark));
         let class = listener.set_up_leg(socket, &LegStart::default(), Dscp::default());
         let common = legs::set_common_options(socket);
-        [common.is_err(), marked.is_err(), class.is_err()]
-            .map(u64::from)
-            .iter()
-            .sum::<u64>()
+        u64::from(marked.is_err() || class.is_err() || common.is_err())
     };
-    legs::connect_as_proxy(at.address, source, set_up).map(|connecting| connecting.socket.into())
+    legs::connect_as_proxy(server, source, set_up).map(|connecting| connecting.socket.into())
 }
 
 /// Whether a connection has been accepted; `None` if this machine is the reason why not.
 fn result(socket: &OwnedFd) -> Option<bool> {
-    if matches!(system::peer_address(socket), Ok(Some(_))) {
-        return Some(true);
-    }
+    let is_connected = matches!(system::peer_address(socket), Ok(Some(_)));
     match system::socket_error(socket) {
         Ok(Err(error)) | Err(error) => is_of_server(error).then_some(false),
-        Ok(Ok(())) => Some(false),
+        Ok(Ok(())) => Some(is_connected),
     }
 }

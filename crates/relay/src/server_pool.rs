@@ -1,28 +1,40 @@
-//! The servers of a listener that has several, as its threads share them, and the choice of one for each
-//! session. [`Servers`] has the rules.
+//! The servers of listeners that have several, as all threads share them, and the choice of one for each session.
+//! [`Servers`] has the rules.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use midspan_policy::servers::{Server, ServerAddress, ServerId, Servers};
+use midspan_policy::servers::{Server, ServerAddress, ServerReading, Servers};
 use midspan_units::Time;
-use rustix::io::Errno;
 
-use super::control::Control;
+use super::control::Clock;
+use super::listener::Listener;
+
+/// The servers of all listeners that have several.
+#[derive(Debug, Clone)]
+pub struct SharedServers {
+    lists: Arc<Mutex<Lists>>,
+    clock: Clock,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// By the name of the listener. Its servers belong to its acceptors and their sessions, and go with them.
+    of_listeners: BTreeMap<String, (Weak<ServerPool>, Arc<Listener>)>,
+    /// The last number that a server got.
+    last_id: u64,
+}
 
 /// The servers of one listener.
-#[derive(Debug)]
-pub struct ServerPool {
-    servers: Mutex<Servers>,
-    /// Wakes the thread that checks the servers.
-    control: Arc<Control>,
-}
+#[derive(Debug, Default)]
+pub struct ServerPool(Mutex<Servers>);
 
 /// A session at a server, or one that is being connected to it, until this is dropped.
 #[derive(Debug)]
 pub struct ServerUse {
     pool: Arc<ServerPool>,
-    server: ServerId,
+    at: ServerAddress,
 }
 
 /// The servers that one session tries: the second one if the first fails.
@@ -32,42 +44,67 @@ pub struct ServerChoice {
     first: ServerAddress,
     second: Option<ServerAddress>,
     /// Those to which it is being connected.
-    begun: Vec<(ServerAddress, ServerUse)>,
+    begun: Vec<ServerUse>,
+}
+
+impl SharedServers {
+    /// No servers yet.
+    pub fn new(clock: Clock) -> Self {
+        Self {
+            lists: Arc::default(),
+            clock,
+        }
+    }
+
+    /// The servers of a new or changed listener, if it has several. Those of a listener with the same name keep
+    /// what is known of them.
+    pub fn set(&self, listener: &Arc<Listener>) -> Option<Arc<ServerPool>> {
+        let settings = listener.servers.as_ref()?;
+        let mut lists = lock(&self.lists);
+        let known = lists.of_listeners.get(&listener.name);
+        let known = known.and_then(|(pool, _)| pool.upgrade());
+        let pool = known.unwrap_or_default();
+        (pool.lock()).set(self.clock.now(), settings, &mut lists.last_id);
+        let of_listener = (Arc::downgrade(&pool), Arc::clone(listener));
+        (lists.of_listeners).insert(listener.name.clone(), of_listener);
+        Some(pool)
+    }
+
+    /// The servers of each listener that exists, or still has sessions.
+    pub fn present(&self) -> Vec<(Arc<ServerPool>, Arc<Listener>)> {
+        let mut lists = lock(&self.lists);
+        (lists.of_listeners).retain(|_, (pool, _)| pool.strong_count() > 0);
+        let all = lists.of_listeners.values();
+        all.filter_map(|(pool, listener)| Some((pool.upgrade()?, Arc::clone(listener))))
+            .collect()
+    }
+
+    /// The servers of each listener by its name, for observers.
+    pub fn readings(&self) -> BTreeMap<String, Vec<ServerReading>> {
+        let now = self.clock.now();
+        let all = self.present().into_iter();
+        all.map(|(pool, listener)| (listener.name.clone(), pool.lock().readings(now)))
+            .collect()
+    }
 }
 
 impl ServerPool {
-    /// No servers yet.
-    pub fn new(control: Arc<Control>) -> Self {
-        Self {
-            servers: Mutex::default(),
-            control,
-        }
-    }
-
-    /// No code panics while it holds this lock, so the content is always consistent.
+    /// The rules and what is known.
     pub fn lock(&self) -> MutexGuard<'_, Servers> {
-        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn note_failed(&self, now: Time, at: ServerAddress) {
-        let has_changed = self.lock().note_failed_session(now, at);
-        if has_changed {
-            tracing::debug!(server = %at.address, "a server is suspect: a session cannot connect");
-            self.control.wake();
-        }
+        lock(&self.0)
     }
 }
 
 impl ServerUse {
     /// The server, if it still belongs to the listener.
     pub fn server(&self) -> Option<Server> {
-        self.pool.lock().get(self.server).cloned()
+        self.pool.lock().get(self.at.server).cloned()
     }
 }
 
 impl Drop for ServerUse {
     fn drop(&mut self) {
-        self.pool.lock().end(self.server);
+        self.pool.lock().end(self.at.server);
     }
 }
 
@@ -80,7 +117,7 @@ impl ServerChoice {
     ) -> Option<Self> {
         let servers = pool.lock();
         let first = servers.choose(now, None, &may)?;
-        let second = servers.choose(now, Some(first.address), &may);
+        let second = servers.choose(now, Some(first), &may);
         drop(servers);
         Some(Self {
             pool: Arc::clone(pool),
@@ -108,51 +145,35 @@ impl ServerChoice {
     pub fn begin(&mut self, address: SocketAddr) {
         if let Some(at) = self.all().find(|of| of.address == address) {
             self.pool.lock().begin(at);
-            let begun = ServerUse {
-                pool: Arc::clone(&self.pool),
-                server: at.server,
-            };
-            self.begun.push((at, begun));
+            let pool = Arc::clone(&self.pool);
+            self.begun.push(ServerUse { pool, at });
         }
     }
 
-    /// The session cannot be connected to this address.
-    pub fn fail(&mut self, now: Time, address: SocketAddr, error: Errno) {
-        self.begun.retain(|(of, _)| of.address != address);
-        if is_of_server(error)
-            && let Some(at) = self.all().find(|of| of.address == address)
-        {
-            self.pool.note_failed(now, at);
+    /// The session cannot be connected to this address; whether the server is the reason.
+    pub fn fail(&mut self, now: Time, address: SocketAddr, is_of_server: bool) {
+        self.begun.retain(|of| of.at.address != address);
+        if is_of_server && let Some(at) = self.all().find(|of| of.address == address) {
+            self.pool.lock().note_failed_session(now, at);
         }
     }
 
     /// The session is connected to this address, or (`None`) there was no answer in time. Servers that have not
     /// answered meanwhile have failed.
     pub fn end(&mut self, now: Time, connected: Option<SocketAddr>) -> Option<ServerUse> {
-        let mut kept = None;
-        for (at, begun) in std::mem::take(&mut self.begun) {
-            if Some(at.address) == connected {
-                kept = Some(begun);
-            } else {
-                self.pool.note_failed(now, at);
-            }
+        let begun = std::mem::take(&mut self.begun).into_iter();
+        let (kept, failed): (Vec<_>, Vec<_>) =
+            begun.partition(|of| Some(of.at.address) == connected);
+        for of in &failed {
+            self.pool.lock().note_failed_session(now, of.at);
         }
-        kept
+        kept.into_iter().next()
     }
 }
 
-/// Whether a server, or the network, is the reason for this error, and not this machine.
-pub const fn is_of_server(error: Errno) -> bool {
-    !matches!(
-        error,
-        Errno::MFILE
-            | Errno::NFILE
-            | Errno::NOBUFS
-            | Errno::NOMEM
-            | Errno::ADDRNOTAVAIL
-            | Errno::ACCESS
-            | Errno::PERM
-    )
+/// No code panics while it holds these locks, so the content is always consistent.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -161,7 +182,7 @@ mod tests {
     use midspan_policy::servers::{Health, ServerSettings};
 
     fn pool() -> Arc<ServerPool> {
-        let pool = ServerPool::new(Arc::new(Control::new().unwrap()));
+        let pool = ServerPool::default();
         let servers = ["192.0.2.1:80", "192.0.2.2:80", "192.0.2.3:80"];
         let settings = ServerSettings {
             servers: servers
@@ -169,7 +190,7 @@ mod tests {
                 .to_vec(),
             health_check: None,
         };
-        pool.lock().set(Time::ZERO, &settings);
+        pool.lock().set(Time::ZERO, &settings, &mut 0);
         Arc::new(pool)
     }
 
@@ -195,7 +216,7 @@ mod tests {
         assert_eq!(addresses.len(), 2);
         choice.begin(addresses[0]);
         assert_eq!(sessions(&pool), [1, 0, 0]);
-        choice.fail(Time::ZERO, addresses[0], Errno::CONNREFUSED);
+        choice.fail(Time::ZERO, addresses[0], true);
         choice.begin(addresses[1]);
         assert_eq!(sessions(&pool), [0, 1, 0]);
         let kept = choice.end(Time::ZERO, Some(addresses[1])).unwrap();
@@ -212,7 +233,7 @@ mod tests {
         let pool = pool();
         let mut choice = ServerChoice::new(&pool, Time::ZERO, |_| true).unwrap();
         choice.begin(choice.first());
-        choice.fail(Time::ZERO, choice.first(), Errno::MFILE);
+        choice.fail(Time::ZERO, choice.first(), false);
         assert_eq!(suspects(&pool), [false; 3]);
         let second = choice.addresses()[1];
         choice.begin(second);

@@ -25,8 +25,13 @@ fn checked(count: u8) -> Servers {
         .map(|host| Server::Address(address(host)))
         .collect();
     let mut servers = Servers::default();
-    servers.set(at(0), &settings(&all, Some(1000)));
+    set(&mut servers, at(0), &settings(&all, Some(1000)));
     servers
+}
+
+fn set(servers: &mut Servers, now: Time, settings: &ServerSettings) {
+    let last = servers.members.iter().map(|of| of.id.0).max();
+    servers.set(now, settings, &mut last.unwrap_or(0));
 }
 
 fn name(text: &str) -> Server {
@@ -47,12 +52,12 @@ fn host(of: ServerAddress) -> u8 {
     }
 }
 
-/// One check of each address, of which those with these hosts answer; returns what has changed.
-fn check(servers: &mut Servers, now: Time, alive: &[u8]) -> Vec<(u8, Health)> {
-    let due = servers.take_checks(now, usize::MAX);
+/// One check of each address, of which those with these hosts answer; returns which are now up or down.
+fn check(servers: &mut Servers, now: Time, alive: &[u8]) -> Vec<(u8, bool)> {
+    let due = servers.take_due(now, false).checks;
     let result = |of: ServerAddress| {
-        let health = servers.note_check(now, of, Some(alive.contains(&host(of))))?;
-        Some((host(of), health))
+        let (_, is_up) = servers.note_check(now, of, Some(alive.contains(&host(of))))?;
+        Some((host(of), is_up))
     };
     due.into_iter().filter_map(result).collect()
 }
@@ -79,72 +84,85 @@ fn the_fewest_sessions_decide_and_equals_take_turns() {
 #[test]
 fn three_failed_checks_take_a_server_out_and_two_good_ones_bring_it_back() {
     let mut servers = checked(2);
-    assert_eq!(servers.next_check(), Some(at(0)));
     assert_eq!(check(&mut servers, at(0), &[1, 2]), []);
-    assert_eq!(servers.next_check(), Some(at(1000)));
-    assert!(servers.take_checks(at(999), 9).is_empty());
+    let early = servers.take_due(at(999), false);
+    assert_eq!((early.checks.len(), early.next), (0, Some(at(1000))));
     assert_eq!(check(&mut servers, at(1000), &[1]), []);
     // A good check in between begins the row again.
     assert_eq!(check(&mut servers, at(2000), &[1, 2]), []);
     for second in 3..5 {
         assert_eq!(check(&mut servers, at(1000 * second), &[1]), []);
     }
-    assert_eq!(check(&mut servers, at(5000), &[1]), [(2, Health::Down)]);
+    assert_eq!(check(&mut servers, at(5000), &[1]), [(2, false)]);
     assert_eq!(servers.readings(at(5000))[1].failed_checks, 4);
     for _ in 0..4 {
         assert_eq!(host(begin(&mut servers, at(5000))), 1);
     }
     assert_eq!(check(&mut servers, at(6000), &[1, 2]), []);
-    assert_eq!(check(&mut servers, at(7000), &[1, 2]), [(2, Health::Up)]);
+    assert_eq!(check(&mut servers, at(7000), &[1, 2]), [(2, true)]);
     assert_eq!(host(begin(&mut servers, at(7000))), 2);
 }
 
 #[test]
-fn a_failed_session_makes_a_server_suspect_and_checks_decide() {
-    let mut servers = checked(2);
-    check(&mut servers, at(0), &[1, 2]);
-    let failed = begin(&mut servers, at(100));
-    assert_eq!(host(failed), 1);
-    assert!(servers.note_failed_session(at(100), failed));
-    servers.end(failed.server);
-    assert_eq!(servers.readings(at(100))[0].health, Some(Health::Suspect));
-    // The other sessions that fail at the same time are no news.
-    assert!(!servers.note_failed_session(at(101), failed));
-    for _ in 0..3 {
-        assert_eq!(host(begin(&mut servers, at(101))), 2);
+fn a_server_is_suspect_for_ten_seconds_after_a_failed_session_or_until_a_check_succeeds() {
+    for is_checked in [false, true] {
+        let mut servers = checked(2);
+        let failed = begin(&mut servers, at(100));
+        assert_eq!(host(failed), 1);
+        servers.note_failed_session(at(100), failed);
+        servers.end(failed.server);
+        assert_eq!(servers.readings(at(100))[0].health, Some(Health::Suspect));
+        let end = match is_checked {
+            true => {
+                check(&mut servers, at(1000), &[2]);
+                for _ in 0..3 {
+                    assert_eq!(host(begin(&mut servers, at(1001))), 2);
+                }
+                check(&mut servers, at(2000), &[1, 2]);
+                at(2000)
+            }
+            false => {
+                for _ in 0..3 {
+                    assert_eq!(host(begin(&mut servers, at(10_099))), 2);
+                }
+                at(10_100)
+            }
+        };
+        assert_eq!(servers.readings(end)[0].health, Some(Health::Up));
+        assert_eq!(host(begin(&mut servers, end)), 1);
     }
-    // It is checked at once.
-    assert_eq!(servers.take_checks(at(101), 9), [failed]);
-    assert_eq!(servers.note_check(at(102), failed, Some(true)), None);
-    let again = servers.take_checks(at(1102), 9);
-    assert!(again.contains(&failed));
-    let up = servers.note_check(at(1102), failed, Some(true));
-    assert_eq!(up, Some(Health::Up));
-    // From suspect, three failed checks lead to down.
-    servers.note_failed_session(at(1200), failed);
-    for _ in 0..2 {
-        assert_eq!(servers.note_check(at(1300), failed, Some(false)), None);
-    }
-    let down = servers.note_check(at(1300), failed, Some(false));
-    assert_eq!(down, Some(Health::Down));
-    assert!(!servers.note_failed_session(at(1400), failed));
 }
 
 #[test]
-fn without_checks_a_server_is_suspect_for_ten_seconds() {
+fn a_failed_session_changes_nothing_at_a_server_that_is_down() {
+    let mut servers = checked(2);
+    let failed = begin(&mut servers, at(0));
+    for second in 0..3 {
+        check(&mut servers, at(1000 * second), &[2]);
+    }
+    servers.note_failed_session(at(2500), failed);
+    assert_eq!(servers.readings(at(2500))[0].health, Some(Health::Down));
+    check(&mut servers, at(3000), &[1, 2]);
+    assert_eq!(servers.readings(at(3000))[0].health, Some(Health::Down));
+    assert_eq!(check(&mut servers, at(4000), &[1, 2]), [(1, true)]);
+    assert_eq!(servers.readings(at(4000))[0].health, Some(Health::Up));
+}
+
+#[test]
+fn without_checks_nothing_is_due_and_a_late_result_does_not_count() {
     let all = [Server::Address(address(1)), Server::Address(address(2))];
     let mut servers = Servers::default();
-    servers.set(at(0), &settings(&all, None));
-    assert_eq!((servers.next_check(), servers.next_look_up()), (None, None));
-    let failed = begin(&mut servers, at(0));
-    assert!(servers.note_failed_session(at(0), failed));
-    servers.end(failed.server);
-    for _ in 0..3 {
-        assert_eq!(host(begin(&mut servers, at(9_999))), 2);
+    set(&mut servers, at(0), &settings(&all, None));
+    let due = servers.take_due(at(0), true);
+    assert_eq!(
+        (due.look_ups.len(), due.checks.len(), due.next),
+        (0, 0, None)
+    );
+    let of = begin(&mut servers, at(0));
+    for _ in 0..9 {
+        assert_eq!(servers.note_check(at(1), of, Some(false)), None);
     }
-    assert_eq!(host(begin(&mut servers, at(10_000))), 1);
-    assert!(servers.note_failed_session(at(10_001), failed));
-    assert_eq!(servers.note_check(at(10_002), failed, Some(false)), None);
+    assert_eq!(servers.readings(at(1))[0].failed_checks, 0);
 }
 
 #[test]
@@ -172,25 +190,24 @@ fn with_all_down_each_has_its_turn() {
 #[test]
 fn the_second_try_prefers_another_server() {
     let mut servers = Servers::default();
-    servers.set(
-        at(0),
-        &settings(&[name("a.example"), name("b.example")], None),
-    );
+    let both = [name("a.example"), name("b.example")];
+    set(&mut servers, at(0), &settings(&both, None));
     let ids: Vec<ServerId> = servers
-        .take_look_ups(at(0))
+        .take_due(at(0), true)
+        .look_ups
         .into_iter()
         .map(|(id, _)| id)
         .collect();
     let ips = |hosts: &[u8]| -> Vec<IpAddr> { hosts.iter().map(|of| address(*of).ip()).collect() };
-    servers.note_addresses(at(1), ids[0], &ips(&[1, 2]));
+    servers.note_addresses(ids[0], &ips(&[1, 2]));
     let first = begin(&mut servers, at(1));
-    let second = |servers: &Servers| servers.choose(at(1), Some(first.address), |_| true);
+    let second = |servers: &Servers| servers.choose(at(1), Some(first), |_| true);
     // The server's other address, if there is no other server.
     assert_eq!(second(&servers).map(host), Some(2));
-    servers.note_addresses(at(1), ids[1], &ips(&[1]));
+    servers.note_addresses(ids[1], &ips(&[1]));
     // The other server has only the address that has failed.
     assert_eq!(second(&servers).map(host), Some(2));
-    servers.note_addresses(at(1), ids[1], &ips(&[3]));
+    servers.note_addresses(ids[1], &ips(&[3]));
     assert_eq!(second(&servers).map(host), Some(3));
     let none = servers.choose(at(1), None, |address| address.port() == 81);
     assert_eq!(none, None);
@@ -199,44 +216,40 @@ fn the_second_try_prefers_another_server() {
 #[test]
 fn names_are_looked_up_every_30_seconds_and_keep_their_last_addresses() {
     let mut servers = Servers::default();
-    servers.set(
-        at(0),
-        &settings(
-            &[name("a.example"), Server::Address(address(9))],
-            Some(1000),
-        ),
-    );
-    let due = servers.take_look_ups(at(0));
-    assert_eq!(due.len(), 1);
-    assert_eq!(due[0].1, "a.example");
-    let id = due[0].0;
+    let all = [name("a.example"), Server::Address(address(9))];
+    set(&mut servers, at(0), &settings(&all, Some(1000)));
+    // There is no resolver yet.
+    assert_eq!(servers.take_due(at(0), false).look_ups, []);
+    let look_ups = servers.take_due(at(0), true).look_ups;
+    let id = servers.members[0].id;
+    assert_eq!(look_ups, [(id, "a.example".to_owned())]);
     assert_eq!(servers.without_address(), Some((id, &name("a.example"))));
     assert_eq!(servers.readings(at(0))[0].health, None);
     // Without an address, the name is looked up again soon.
-    servers.note_addresses(at(1), id, &[]);
-    assert_eq!(servers.next_look_up(), Some(at(5000)));
-    assert_eq!(servers.take_look_ups(at(5000)).len(), 1);
+    servers.note_addresses(id, &[]);
+    assert_eq!(servers.take_due(at(4999), true).look_ups, []);
     let found = [address(1).ip(), address(2).ip(), address(1).ip()];
-    servers.note_addresses(at(5001), id, &found);
+    assert_eq!(servers.take_due(at(5000), true).look_ups.len(), 1);
+    servers.note_addresses(id, &found);
     assert_eq!(servers.without_address(), None);
-    assert_eq!(servers.next_look_up(), Some(at(35_001)));
+    assert_eq!(servers.take_due(at(10_000), true).look_ups.len(), 1);
+    assert_eq!(servers.take_due(at(39_999), true).look_ups, []);
     let used: BTreeSet<u8> = (0..4)
-        .map(|_| host(begin(&mut servers, at(5002))))
+        .map(|_| host(begin(&mut servers, at(40_000))))
         .collect();
     assert_eq!(used, BTreeSet::from([1, 2, 9]));
     // Each of its addresses is checked, and one that stays keeps its health.
-    for second in 6..9 {
+    for second in 41..44 {
         check(&mut servers, at(1000 * second), &[1, 9]);
     }
-    assert_eq!(servers.take_look_ups(at(35_001)).len(), 1);
-    servers.note_addresses(at(35_002), id, &[]);
+    servers.note_addresses(id, &[]);
     let addresses = |servers: &Servers| -> Vec<(SocketAddr, Health)> {
         let of = servers.members[0].addresses.iter();
-        of.map(|of| (of.address, of.health)).collect()
+        of.map(|of| (of.address, of.health(at(44_000)))).collect()
     };
     let expected = [(address(1), Health::Up), (address(2), Health::Down)];
     assert_eq!(addresses(&servers), expected);
-    servers.note_addresses(at(35_003), id, &[address(2).ip(), address(3).ip()]);
+    servers.note_addresses(id, &[address(2).ip(), address(3).ip()]);
     let expected = [(address(2), Health::Down), (address(3), Health::Up)];
     assert_eq!(addresses(&servers), expected);
     // The result of a check of an address that is gone does not matter.
@@ -244,7 +257,7 @@ fn names_are_looked_up_every_30_seconds_and_keep_their_last_addresses() {
         server: id,
         address: address(1),
     };
-    assert_eq!(servers.note_check(at(35_004), gone, Some(false)), None);
+    assert_eq!(servers.note_check(at(44_000), gone, Some(false)), None);
 }
 
 #[test]
@@ -255,7 +268,7 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
         check(&mut servers, at(1000 * second), &[1]);
     }
     let other = [2, 3].map(|host| Server::Address(address(host)));
-    servers.set(at(3000), &settings(&other, Some(1000)));
+    set(&mut servers, at(3000), &settings(&other, Some(1000)));
     let health: Vec<_> = servers
         .readings(at(3000))
         .iter()
@@ -264,21 +277,21 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
     assert_eq!(health, [Some(Health::Down), Some(Health::Up)]);
     // A session of a server that was removed ends.
     servers.end(first.server);
-    assert!(!servers.note_failed_session(at(3000), first));
+    servers.note_failed_session(at(3000), first);
     assert_eq!(servers.get(first.server), None);
     // Without checks, nothing would end the state "down".
-    servers.set(at(3000), &settings(&other, None));
+    set(&mut servers, at(3000), &settings(&other, None));
     assert_eq!(servers.readings(at(3000))[0].health, Some(Health::Up));
-    assert_eq!(servers.next_check(), None);
-    servers.set(at(3000), &settings(&other, Some(500)));
-    assert_eq!(servers.next_check(), Some(at(3000)));
+    assert_eq!(servers.take_due(at(3000), true).next, None);
+    set(&mut servers, at(3000), &settings(&other, Some(500)));
+    assert_eq!(servers.take_due(at(3000), true).checks.len(), 2);
 }
 
 #[test]
 fn a_check_that_could_not_be_carried_out_changes_nothing_but_comes_again() {
     let mut servers = checked(1);
     for second in 0..9 {
-        let due = servers.take_checks(at(1000 * second), 9);
+        let due = servers.take_due(at(1000 * second), false).checks;
         assert_eq!(due.len(), 1);
         assert_eq!(servers.note_check(at(1000 * second), due[0], None), None);
     }
@@ -287,15 +300,6 @@ fn a_check_that_could_not_be_carried_out_changes_nothing_but_comes_again() {
         (reading.health, reading.failed_checks),
         (Some(Health::Up), 0)
     );
-}
-
-#[test]
-fn the_time_for_an_answer_follows_the_interval_within_limits() {
-    for (interval, limit) in [(100, 1000), (2000, 2000), (60_000, 10_000)] {
-        let mut servers = Servers::default();
-        servers.set(at(0), &settings(&[], Some(interval)));
-        assert_eq!(servers.check_limit(), TimeSpan::from_milliseconds(limit));
-    }
 }
 
 /// What happens to the servers.
@@ -363,7 +367,8 @@ proptest! {
         events in prop::collection::vec(event(), 1..200),
     ) {
         let mut servers = Servers::default();
-        servers.set(at(0), &settings(&some_servers(4), Some(1000)));
+        let mut last_id = 0;
+        servers.set(at(0), &settings(&some_servers(4), Some(1000)), &mut last_id);
         let (mut now, mut sessions, mut checks) = (0, Vec::new(), Vec::new());
         let mut expected: BTreeMap<ServerId, u64> = BTreeMap::new();
         for event in events {
@@ -375,7 +380,7 @@ proptest! {
                         servers.begin(chosen);
                         sessions.push(chosen);
                         *expected.entry(chosen.server).or_default() += 1;
-                        let other = servers.choose(at(now), Some(chosen.address), |_| true);
+                        let other = servers.choose(at(now), Some(chosen), |_| true);
                         prop_assert!(other.is_none_or(|of| of.address != chosen.address));
                     }
                 }
@@ -389,22 +394,20 @@ proptest! {
                     servers.note_failed_session(at(now), sessions[0]);
                 }
                 Event::Checked(result) => {
-                    checks.extend(servers.take_checks(at(now), 5));
                     if !checks.is_empty() {
                         servers.note_check(at(now), checks.remove(0), result);
                     }
                 }
                 Event::Look(of, hosts) => {
                     let found: Vec<IpAddr> = hosts.iter().map(|of| address(*of).ip()).collect();
-                    let all = servers.take_look_ups(at(now));
-                    if let Some((id, _)) = all.get(of) {
-                        servers.note_addresses(at(now), *id, &found);
+                    if let Some(id) = servers.members.get(of).map(|member| member.id) {
+                        servers.note_addresses(id, &found);
                     }
                 }
                 Event::Wait(time) => now += time,
                 Event::Set(count, is_checked) => {
                     let check = is_checked.then_some(1000);
-                    servers.set(at(now), &settings(&some_servers(count), check));
+                    servers.set(at(now), &settings(&some_servers(count), check), &mut last_id);
                 }
             }
             prop_assert!(servers.members.len() <= MOST_SERVERS);
@@ -413,11 +416,14 @@ proptest! {
                 let known = expected.get(&member.id).copied().unwrap_or(0);
                 prop_assert_eq!(member.sessions, known);
                 prop_assert!(servers.health_check.is_some()
-                    || member.addresses.iter().all(|of| of.health != Health::Down));
+                    || member.addresses.iter().all(|of| !of.is_down));
             }
-            // Nothing is due later than an interval from now.
-            prop_assert!(servers.next_look_up().is_none_or(|next| next <= at(now) + LOOK_UP_INTERVAL));
-            prop_assert!(servers.next_check().is_none_or(|next| next <= at(now + 1000)));
+            // Something is due again within an interval.
+            let Due { checks: due, next, .. } = servers.take_due(at(now), true);
+            checks.extend(due);
+            prop_assert!(next.is_none_or(|next| next <= at(now) + LOOK_UP_INTERVAL));
+            let is_checked = servers.health_check.is_some();
+            prop_assert!(!is_checked || next.is_some_and(|next| next <= at(now + 1000)));
         }
     }
 }

@@ -300,7 +300,6 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Control;
     use crate::server_pool::{ServerChoice, ServerPool};
     use midspan_policy::servers::{Server, ServerSettings};
     use midspan_units::Time;
@@ -425,12 +424,12 @@ mod tests {
 
     #[test]
     fn a_session_counts_at_its_server_as_long_as_it_has_its_place() {
-        let pool = ServerPool::new(Arc::new(Control::new().unwrap()));
+        let pool = ServerPool::default();
         let settings = ServerSettings {
             servers: vec![Server::Address("192.0.2.1:80".parse().unwrap())],
             health_check: None,
         };
-        pool.lock().set(Time::ZERO, &settings);
+        pool.lock().set(Time::ZERO, &settings, &mut 0);
         let pool = Arc::new(pool);
         let mut choice = ServerChoice::new(&pool, Time::ZERO, |_| true).unwrap();
         let first = choice.first();

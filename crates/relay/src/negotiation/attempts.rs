@@ -124,7 +124,7 @@ impl ConnectAttempts {
         self.last_error = error;
         self.attempts.handle_failure(now);
         if let Some(choice) = &mut self.choice {
-            choice.fail(now, address, error);
+            choice.fail(now, address, is_of_server(error));
             self.failed = Some(address);
         }
     }
@@ -150,6 +150,12 @@ impl ConnectAttempts {
         let open = self.open.last().map(|(address, ..)| *address);
         open.or(self.failed)
     }
+}
+
+/// Whether a server, or the network, is the reason for this error, and not this machine.
+pub fn is_of_server(error: Errno) -> bool {
+    let is_own = matches!(failure(error), Failure::Shortage | Failure::NotAllowed);
+    !is_own && error != Errno::ADDRNOTAVAIL
 }
 
 /// The failure that the client is informed of.

@@ -61,7 +61,7 @@ impl Negotiations {
             // Meanwhile, the name may have got its addresses in another way.
             let unknown = unknown.filter(|(_, of)| name_of(of) == negotiating.requested());
             if let Some((server, _)) = unknown {
-                servers.note_addresses(around.now, server, &found);
+                servers.note_addresses(server, &found);
             }
         }
         self.choose_server(key, around)

@@ -47,6 +47,7 @@ pub use names::{Names, NamesOfThread};
 pub use route_call::{RouteCall, RouteState};
 pub(super) use serving::Neighbours;
 
+pub(super) use attempts::is_of_server;
 pub(super) use lookups::Asked;
 use negotiating_client::{Joined, NegotiatingClient, Step};
 use shares::Shares;

@@ -69,7 +69,7 @@ use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
 use super::overlay::SharedOverlay;
-use super::server_lists::SharedServers;
+use super::server_pool::SharedServers;
 use super::statistics::Statistics;
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.

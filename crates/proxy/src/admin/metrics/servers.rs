@@ -9,7 +9,7 @@ use super::{Kind, Metric, Sink, Snapshot, Value};
 metrics! {
     OF_SERVERS "midspan_"
     /// The state of a server of a listener with several, 1 for one of these: up (it gets new
-    /// sessions), suspect (the last session could not connect), down (checks have failed),
+    /// sessions), suspect (a session could not connect a short time ago), down (checks have failed),
     /// no_address (its name has no address).
     Gauge "server_state" ("listener", "server", "state") = |now, sink| {
         each(now, |listener, server, reading| {

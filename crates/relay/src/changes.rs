@@ -72,7 +72,9 @@ impl Relay {
         listener: &Arc<Listener>,
     ) -> Acceptor {
         let policy = midspan_policy::make(&listener.session, listener.handshake, self.offered);
-        let parts = self.shared.acceptor_parts(id, listener, policy, thread);
+        let parts = self
+            .shared
+            .acceptor_parts(id, listener, policy, thread, self.clock.now());
         Acceptor::new(socket, parts)
     }
 

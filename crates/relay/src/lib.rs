@@ -45,7 +45,7 @@
 //! | [`observation`], `sample` | metrics, reports and log lines of sessions; a leg's `TCP_INFO` | |
 //! | `suspects` | connections that may have caused a fault | |
 //! | [`overlay`] | what is known of the overlay; warm connections to its nodes | |
-//! | `server_pool`, `server_checks` | the servers of a listener that has several: one for each session; looked up and checked | |
+//! | `server_pool`, `server_lists`, `server_checks` | the servers of a listener that has several: one for each session; looked up and checked | |
 //! | `register` | what a thread's connections occupy, so that a stuck thread can be replaced | |
 //! | `handing`, `succession` | sessions that another relay continues | |
 //! | `running`, `known_listeners` | threads: started, and replaced with their listening sockets | |
@@ -177,6 +177,7 @@ mod sample;
 mod scripted;
 pub mod seeded_faults;
 mod server_checks;
+mod server_lists;
 mod server_pool;
 mod session;
 mod sessions;
@@ -230,7 +231,7 @@ use opening::{Acceptor, AcceptorParts};
 use pipes::Pipes;
 use remembered::Remembered;
 use running::{RunningThread, ThreadSettings};
-use server_pool::SharedServers;
+use server_lists::SharedServers;
 use sharing::ListeningSocket;
 
 /// Descriptors of a relay in addition to those of sessions: listening sockets, epoll and others.
@@ -264,6 +265,7 @@ impl Shared {
         listener: &Arc<Listener>,
         policy: Box<dyn Policy + Send>,
         thread: usize,
+        now: Time,
     ) -> AcceptorParts {
         let is_called = !listener.is_transparent();
         let limits = listener.limits.sessions;
@@ -277,7 +279,7 @@ impl Shared {
             knowledge: self.knowledge.clone(),
             suspects: self.suspects.clone(),
             overlay: self.overlay.clone(),
-            servers: self.servers.set(listener),
+            servers: self.servers.set(now, listener),
             listener: Arc::clone(listener),
         }
     }
@@ -376,7 +378,7 @@ impl Relay {
             knowledge: SharedKnowledge::default(),
             suspects: SharedSuspects::default(),
             overlay: SharedOverlay::default(),
-            servers: SharedServers::new(clock),
+            servers: SharedServers::default(),
         };
         let mut acceptors: Vec<Vec<Acceptor>> = Vec::new();
         acceptors.resize_with(settings.threads, Vec::new);
@@ -387,7 +389,7 @@ impl Relay {
             known.add(id, &listener, &sockets);
             for (thread, (acceptors, socket)) in acceptors.iter_mut().zip(sockets).enumerate() {
                 let policy = policy(&listener);
-                let parts = shared.acceptor_parts(id, &listener, policy, thread);
+                let parts = shared.acceptor_parts(id, &listener, policy, thread, clock.now());
                 acceptors.push(Acceptor::new(Some(socket), parts));
             }
         }

@@ -23,7 +23,8 @@ use super::limits::{Limits, Spare};
 use super::listener::Listener;
 use super::negotiation::{Asked, NamesOfThread, is_of_server};
 use super::poll::{Poll, Token};
-use super::server_pool::SharedServers;
+use super::server_lists::SharedServers;
+use super::server_pool::lock;
 use super::system;
 use super::table::Key;
 
@@ -117,7 +118,7 @@ impl Checking {
             let found = addresses.unwrap_or_default();
             // A number belongs to one server of all listeners.
             for (pool, _) in &present {
-                (pool.lock()).note_addresses(ServerId(key.number()), &found);
+                lock(pool).note_addresses(ServerId(key.number()), &found);
             }
         }
         Ok(())
@@ -128,11 +129,11 @@ impl Checking {
         let now = self.clockwork.now();
         let mut next = None;
         for (pool, listener) in self.servers.present() {
-            let due = pool.lock().take_due(now, self.names.can_ask());
+            let due = lock(&pool).take_due(now, self.names.can_ask());
             for (server, name) in due.look_ups {
                 let key = Key::from_number(server.0);
                 if let Asked::Known(found) = self.names.ask(key, NO_CLIENT, &name) {
-                    pool.lock().note_addresses(server, &found);
+                    lock(&pool).note_addresses(server, &found);
                 }
             }
             for at in due.checks {
@@ -169,7 +170,7 @@ impl Checking {
     fn note(&self, at: ServerAddress, has_succeeded: Option<bool>) {
         let (now, address) = (self.clockwork.now(), at.address);
         for (pool, listener) in self.servers.present() {
-            let Some((server, is_up)) = pool.lock().note_check(now, at, has_succeeded) else {
+            let Some((server, is_up)) = lock(&pool).note_check(now, at, has_succeeded) else {
                 continue;
             };
             let listener = &listener.name;

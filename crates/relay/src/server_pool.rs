@@ -1,34 +1,14 @@
-//! The servers of listeners that have several, as all threads share them, and the choice of one for each session.
+//! The servers of a listener that has several, as all threads share them, and the choice of one for each session.
 //! [`Servers`] has the rules.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use midspan_policy::servers::{Server, ServerAddress, ServerReading, Servers};
+use midspan_policy::servers::{Server, ServerAddress, Servers};
 use midspan_units::Time;
 
-use super::control::Clock;
-use super::listener::Listener;
-
-/// The servers of all listeners that have several.
-#[derive(Debug, Clone)]
-pub struct SharedServers {
-    lists: Arc<Mutex<Lists>>,
-    clock: Clock,
-}
-
-#[derive(Debug, Default)]
-struct Lists {
-    /// By the name of the listener. Its servers belong to its acceptors and their sessions, and go with them.
-    of_listeners: BTreeMap<String, (Weak<ServerPool>, Arc<Listener>)>,
-    /// The last number that a server got.
-    last_id: u64,
-}
-
 /// The servers of one listener.
-#[derive(Debug, Default)]
-pub struct ServerPool(Mutex<Servers>);
+pub type ServerPool = Mutex<Servers>;
 
 /// A session at a server, or one that is being connected to it, until this is dropped.
 #[derive(Debug)]
@@ -47,64 +27,16 @@ pub struct ServerChoice {
     begun: Vec<ServerUse>,
 }
 
-impl SharedServers {
-    /// No servers yet.
-    pub fn new(clock: Clock) -> Self {
-        Self {
-            lists: Arc::default(),
-            clock,
-        }
-    }
-
-    /// The servers of a new or changed listener, if it has several. Those of a listener with the same name keep
-    /// what is known of them.
-    pub fn set(&self, listener: &Arc<Listener>) -> Option<Arc<ServerPool>> {
-        let settings = listener.servers.as_ref()?;
-        let mut lists = lock(&self.lists);
-        let known = lists.of_listeners.get(&listener.name);
-        let known = known.and_then(|(pool, _)| pool.upgrade());
-        let pool = known.unwrap_or_default();
-        (pool.lock()).set(self.clock.now(), settings, &mut lists.last_id);
-        let of_listener = (Arc::downgrade(&pool), Arc::clone(listener));
-        (lists.of_listeners).insert(listener.name.clone(), of_listener);
-        Some(pool)
-    }
-
-    /// The servers of each listener that exists, or still has sessions.
-    pub fn present(&self) -> Vec<(Arc<ServerPool>, Arc<Listener>)> {
-        let mut lists = lock(&self.lists);
-        (lists.of_listeners).retain(|_, (pool, _)| pool.strong_count() > 0);
-        let all = lists.of_listeners.values();
-        all.filter_map(|(pool, listener)| Some((pool.upgrade()?, Arc::clone(listener))))
-            .collect()
-    }
-
-    /// The servers of each listener by its name, for observers.
-    pub fn readings(&self) -> BTreeMap<String, Vec<ServerReading>> {
-        let now = self.clock.now();
-        let all = self.present().into_iter();
-        all.map(|(pool, listener)| (listener.name.clone(), pool.lock().readings(now)))
-            .collect()
-    }
-}
-
-impl ServerPool {
-    /// The rules and what is known.
-    pub fn lock(&self) -> MutexGuard<'_, Servers> {
-        lock(&self.0)
-    }
-}
-
 impl ServerUse {
     /// The server, if it still belongs to the listener.
     pub fn server(&self) -> Option<Server> {
-        self.pool.lock().get(self.at.server).cloned()
+        lock(&self.pool).get(self.at.server).cloned()
     }
 }
 
 impl Drop for ServerUse {
     fn drop(&mut self) {
-        self.pool.lock().end(self.at.server);
+        lock(&self.pool).end(self.at.server);
     }
 }
 
@@ -115,7 +47,7 @@ impl ServerChoice {
         now: Time,
         may: impl Fn(SocketAddr) -> bool,
     ) -> Option<Self> {
-        let servers = pool.lock();
+        let servers = lock(pool);
         let first = servers.choose(now, None, &may)?;
         let second = servers.choose(now, Some(first), &may);
         drop(servers);
@@ -144,7 +76,7 @@ impl ServerChoice {
     /// The session is being connected to this address.
     pub fn begin(&mut self, address: SocketAddr) {
         if let Some(at) = self.all().find(|of| of.address == address) {
-            self.pool.lock().begin(at);
+            lock(&self.pool).begin(at);
             let pool = Arc::clone(&self.pool);
             self.begun.push(ServerUse { pool, at });
         }
@@ -154,7 +86,7 @@ impl ServerChoice {
     pub fn fail(&mut self, now: Time, address: SocketAddr, is_of_server: bool) {
         self.begun.retain(|of| of.at.address != address);
         if is_of_server && let Some(at) = self.all().find(|of| of.address == address) {
-            self.pool.lock().note_failed_session(now, at);
+            lock(&self.pool).note_failed_session(now, at);
         }
     }
 
@@ -165,14 +97,14 @@ impl ServerChoice {
         let (kept, failed): (Vec<_>, Vec<_>) =
             begun.partition(|of| Some(of.at.address) == connected);
         for of in &failed {
-            self.pool.lock().note_failed_session(now, of.at);
+            lock(&self.pool).note_failed_session(now, of.at);
         }
         kept.into_iter().next()
     }
 }
 
 /// No code panics while it holds these locks, so the content is always consistent.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -190,17 +122,17 @@ mod tests {
                 .to_vec(),
             health_check: None,
         };
-        pool.lock().set(Time::ZERO, &settings, &mut 0);
+        lock(&pool).set(Time::ZERO, &settings, &mut 0);
         Arc::new(pool)
     }
 
     fn sessions(pool: &ServerPool) -> Vec<u64> {
-        let readings = pool.lock().readings(Time::ZERO);
+        let readings = lock(pool).readings(Time::ZERO);
         readings.into_iter().map(|of| of.sessions).collect()
     }
 
     fn suspects(pool: &ServerPool) -> Vec<bool> {
-        let readings = pool.lock().readings(Time::ZERO);
+        let readings = lock(pool).readings(Time::ZERO);
         let is_suspect = |health| health == Some(Health::Suspect);
         readings
             .into_iter()

@@ -300,7 +300,7 @@ impl Drop for Seat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server_pool::{ServerChoice, ServerPool};
+    use crate::server_pool::{ServerChoice, ServerPool, lock};
     use midspan_policy::servers::{Server, ServerSettings};
     use midspan_units::Time;
 
@@ -429,7 +429,7 @@ mod tests {
             servers: vec![Server::Address("192.0.2.1:80".parse().unwrap())],
             health_check: None,
         };
-        pool.lock().set(Time::ZERO, &settings, &mut 0);
+        lock(&pool).set(Time::ZERO, &settings, &mut 0);
         let pool = Arc::new(pool);
         let mut choice = ServerChoice::new(&pool, Time::ZERO, |_| true).unwrap();
         let first = choice.first();
@@ -438,7 +438,7 @@ mod tests {
         let places = Arc::new(Places::new(limits(2, 2), None));
         let mut seat = Places::take(&places, None).unwrap();
         seat.set_server(server);
-        let sessions = || pool.lock().readings(Time::ZERO)[0].sessions;
+        let sessions = || lock(&pool).readings(Time::ZERO)[0].sessions;
         assert_eq!(sessions(), 1);
         // Of a stuck thread, which keeps the seat.
         seat.place().upgrade().unwrap().give_back();

@@ -7,7 +7,7 @@ use midspan_explicit::Failure;
 use super::negotiating_client::name_of;
 use super::{Negotiations, Neighbours, Reason, Step};
 use crate::machine;
-use crate::server_pool::ServerChoice;
+use crate::server_pool::{ServerChoice, lock};
 use crate::table::Key;
 
 impl Negotiations {
@@ -26,7 +26,7 @@ impl Negotiations {
         let choice = pool.and_then(|pool| ServerChoice::new(pool, now, may));
         let Some(choice) = choice else {
             let unknown = pool.and_then(|pool| {
-                let servers = pool.lock();
+                let servers = lock(pool);
                 servers.without_address().and_then(|(_, of)| name_of(of))
             });
             return Some(match unknown {
@@ -55,7 +55,7 @@ impl Negotiations {
         let negotiating = self.negotiating_clients.get_mut(key)?;
         let acceptor = around.acceptors.get(negotiating.listener)?;
         if let Some(pool) = &acceptor.servers {
-            let mut servers = pool.lock();
+            let mut servers = lock(pool);
             let found: Vec<_> = addresses.iter().map(SocketAddr::ip).collect();
             let unknown = servers.without_address();
             // Meanwhile, the name may have got its addresses in another way.

@@ -69,7 +69,7 @@ use super::control::{Clock, Control};
 use super::knowledge::SharedKnowledge;
 use super::limits::Limits;
 use super::overlay::SharedOverlay;
-use super::server_pool::SharedServers;
+use super::server_lists::SharedServers;
 use super::statistics::Statistics;
 
 /// Most sessions of one thread whose `TCP_INFO` is read at a time.
@@ -159,7 +159,7 @@ impl Observer {
     /// The servers of each listener that has several, by its name.
     #[must_use]
     pub fn servers(&self) -> BTreeMap<String, Vec<ServerReading>> {
-        self.servers.readings()
+        self.servers.readings(self.clock.now())
     }
 
     /// What the sessions take of the memory.

@@ -456,6 +456,9 @@ pub struct ReproduceOptions {
     /// In the lab, the paper's whole grid
     #[arg(long, requires = "lab")]
     pub full: bool,
+    /// How often each case is measured in the lab; six give an interval of 95 %
+    #[arg(long, requires = "lab", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repetitions: Option<u32>,
     /// Keep each finished measurement of the lab in this file; a second call continues from there
     #[arg(long, requires = "lab", value_name = "FILE")]
     pub state: Option<PathBuf>,

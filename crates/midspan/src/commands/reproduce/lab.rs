@@ -20,6 +20,7 @@ pub fn reproduce(paper: Paper, options: &ReproduceOptions) -> Outcome {
     let effort = LabEffort {
         extent: extent(options.quick, options.full),
         item: options.item.clone(),
+        repetitions: options.repetitions,
         state: options.state.clone(),
         only_finished: options.only_finished,
         threads: options.threads.map_or_else(cores, usize::from),

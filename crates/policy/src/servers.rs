@@ -182,6 +182,7 @@ impl Servers {
                 Some(place) => known.swap_remove(place),
                 None => {
                     *last_id += 1;
+                    self.check_at = now;
                     Member::new(ServerId(*last_id), server, now)
                 }
             });

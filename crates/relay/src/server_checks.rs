@@ -182,9 +182,9 @@ impl Checking {
     }
 }
 
-/// A number that no other socket has at the same time.
+/// A number that no other socket has at the same time; 0 is that of the wake-up.
 fn number_of(socket: &OwnedFd) -> u64 {
-    u64::from(socket.as_raw_fd().unsigned_abs())
+    u64::from(socket.as_raw_fd().unsigned_abs()) + 1
 }
 
 /// Begins to connect to a server as the listener's sessions do.

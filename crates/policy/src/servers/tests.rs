@@ -268,7 +268,9 @@ fn a_reload_keeps_what_is_known_of_servers_that_stay() {
         check(&mut servers, at(1000 * second), &[1]);
     }
     let other = [2, 3].map(|host| Server::Address(address(host)));
-    set(&mut servers, at(3000), &settings(&other, Some(1000)));
+    // A new server is checked at once, with the others.
+    set(&mut servers, at(2500), &settings(&other, Some(1000)));
+    assert_eq!(servers.take_due(at(2500), true).checks.len(), 2);
     let health: Vec<_> = servers
         .readings(at(3000))
         .iter()

@@ -18,10 +18,13 @@ use midspan_service::message;
 
 /// How often the threads are checked while there is a gate: connections pass untouched soon after it is stuck.
 const INTERVAL_WITH_GATE: Duration = Duration::from_millis(150);
+/// The same while no connections arrive at the gate: the helper gets signs of life often enough.
+const INTERVAL_WITH_IDLE_GATE: Duration = Duration::from_millis(340);
 /// The same without a gate, where only stuck threads matter. Most of the processor time of an idle relay is for this.
 const INTERVAL: Duration = Duration::from_millis(450);
-/// How often relay threads are woken, which may have nothing to do, at most.
-const WAKE_INTERVAL: Duration = Duration::from_millis(300);
+/// How often relay threads are woken, which may have nothing to do, at most. Then a thread that has been stopped while
+/// it waits is found.
+const WAKE_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Watches over the threads of one relay.
 pub(crate) struct ThreadWatch {
@@ -147,17 +150,31 @@ impl ThreadWatch {
     /// Checks all threads.
     pub fn look(&mut self, relay: &Relay, gate: Option<&Gate>) -> Look {
         let now = Instant::now();
-        for (watch, turns) in self.threads.iter_mut().zip(relay.turns()) {
-            watch.look(now, turns);
+        // A thread that has begun to wait meanwhile has made a turn.
+        let (turns, waiting) = (relay.turns(), relay.waiting());
+        let all = turns.into_iter().zip(&waiting).enumerate();
+        for (watch, (thread, (turns, waits))) in self.threads.iter_mut().zip(all) {
+            match waits {
+                true => watch.look_at_waiting(now, turns),
+                false => watch.look(now, turns),
+            }
+            relay.note_late(thread, watch.is_late());
         }
         self.interval = match gate {
+            Some(gate) if gate.is_idle(now) => INTERVAL_WITH_IDLE_GATE,
             Some(_) => INTERVAL_WITH_GATE,
             None => INTERVAL,
         };
         for watch in &mut self.threads {
             watch.set_pause(self.interval);
         }
-        let gate_moves = self.look_at_gate(gate.map(|gate| gate.statistics().turns));
+        let gate_moves = gate.is_none_or(|gate| {
+            gate.note_watched(now);
+            let turns = gate.statistics().turns;
+            let has_turned = std::mem::replace(&mut self.gate_turns, turns) != turns;
+            // A packet for the gate is an event, and wakes a thread that waits.
+            has_turned || gate.is_running() && waiting.contains(&true)
+        });
         if self
             .woken_at
             .is_none_or(|then| now.saturating_duration_since(then) >= WAKE_INTERVAL)
@@ -178,11 +195,6 @@ impl ThreadWatch {
             message: FromRelay::Alive { gate_moves, late },
             stuck,
         }
-    }
-
-    /// Whether the gate has made a turn, on any thread, or there is no gate.
-    fn look_at_gate(&mut self, turns: Option<u64>) -> bool {
-        turns.is_none_or(|turns| std::mem::replace(&mut self.gate_turns, turns) != turns)
     }
 
     fn named(&self) -> impl Iterator<Item = (ThreadName, &Watch)> {

@@ -1,6 +1,7 @@
 //! Commands from the owner of a relay to its threads.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
@@ -65,6 +66,21 @@ impl Control {
     /// readable.
     pub const fn wake_up(&self) -> &OwnedFd {
         &self.wake_up
+    }
+}
+
+/// Wakes all threads of a relay, for what gives their [sources](crate::EventSource) commands.
+#[derive(Debug, Clone)]
+pub struct Waker(Arc<Control>);
+
+impl Waker {
+    pub(super) const fn new(control: Arc<Control>) -> Self {
+        Self(control)
+    }
+
+    /// Makes each thread begin a turn.
+    pub fn wake(&self) {
+        self.0.wake();
     }
 }
 

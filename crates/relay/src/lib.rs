@@ -195,7 +195,7 @@ mod timers;
 mod transfer;
 
 pub use arrival::Arrival;
-pub use control::Clock;
+pub use control::{Clock, Waker};
 pub use handing::{HandoverError, handover_pair};
 pub use knowledge::SharedKnowledge;
 pub use leg_socket::LegSocket;
@@ -470,9 +470,29 @@ impl Relay {
         self.roster.turns()
     }
 
+    /// Whether each thread waits for events, and none has arrived. Such a thread has nothing to do.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<bool> {
+        let waits = |(number, thread): (usize, &RunningThread)| {
+            self.loads.waits(number) && !thread.has_events()
+        };
+        self.threads.iter().enumerate().map(waits).collect()
+    }
+
+    /// A thread makes no turns, or does so again. While it makes none, it gets no connections of other threads.
+    pub fn note_late(&self, thread: usize, is_late: bool) {
+        self.loads.note_late(thread, is_late);
+    }
+
     /// Makes each thread begin a turn.
     pub fn wake(&self) {
         self.control.wake();
+    }
+
+    /// Wakes the threads, too, and may be kept.
+    #[must_use]
+    pub fn waker(&self) -> Waker {
+        Waker::new(Arc::clone(&self.control))
     }
 
     /// The table for connections that are intercepted at their SYN. It has no room until its limits

@@ -119,6 +119,11 @@ impl Poll {
         system::wait(&self.epoll, events, timeout)
     }
 
+    /// Whether events have arrived that no thread has fetched yet.
+    pub fn has_events(&self) -> bool {
+        system::is_readable(&self.epoll)
+    }
+
     /// Watches both legs of the session with this key.
     ///
     /// # Errors

@@ -60,6 +60,11 @@ pub struct RunningThread {
 }
 
 impl RunningThread {
+    /// Whether events have arrived that the thread has not fetched yet.
+    pub fn has_events(&self) -> bool {
+        self.poll.has_events()
+    }
+
     /// Waits for its end.
     pub fn join(self) {
         // A panic was reported when it happened; its sessions have been reset.

@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use midspan_policy::accept_share;
 use midspan_units::{Time, TimeSpan};
@@ -30,6 +30,8 @@ struct Load {
     sessions: AtomicU64,
     /// When its present turn began, in nanoseconds on the relay's clock, at least 1; otherwise [`WAITS`].
     turn: AtomicU64,
+    /// Whether the owner of the relay has found it late: it may hang while it waits for events, too.
+    is_late: AtomicBool,
     /// Connections for which the thread was [chosen](Loads::choose), and which it has not accepted
     /// yet.
     expected: AtomicU64,
@@ -44,7 +46,7 @@ impl Load {
     /// briefly.
     fn moves(&self, now: Time) -> bool {
         match self.turn.load(Ordering::Relaxed) {
-            WAITS => true,
+            WAITS => !self.is_late.load(Ordering::Relaxed),
             began => now.since(Time::from_nanoseconds(began)) <= LATE,
         }
     }
@@ -113,15 +115,28 @@ impl Loads {
         self.0.iter().map(Load::sessions)
     }
 
+    /// Whether a thread waits for events.
+    pub fn waits(&self, thread: usize) -> bool {
+        let load = self.0.get(thread);
+        load.is_some_and(|load| load.turn.load(Ordering::Relaxed) == WAITS)
+    }
+
+    /// The owner of the relay has found a thread late, or not.
+    pub fn note_late(&self, thread: usize, is_late: bool) {
+        if let Some(load) = self.0.get(thread) {
+            load.is_late.store(is_late, Ordering::Relaxed);
+        }
+    }
+
     /// Chooses the thread for a new connection: `own`, which has the connection already, unless it
     /// has [more sessions than the others](accept_share::keeps); then the thread with the fewest.
-    /// Others count only if they `move`: a thread that hangs gets no connection.
+    /// A thread that hangs gets no connection of another one.
     #[must_use]
-    pub fn choose(&self, own: usize, moves: impl Fn(usize) -> bool) -> Expected {
-        let moves = &moves;
+    pub fn choose(&self, own: usize, now: Time) -> Expected {
         let all = || {
-            let threads = self.0.iter().map(Load::with_expected).enumerate();
-            threads.filter(move |(thread, _)| *thread == own || moves(*thread))
+            let threads = self.0.iter().enumerate();
+            let moving = threads.filter(move |(thread, load)| *thread == own || load.moves(now));
+            moving.map(|(thread, load)| (thread, load.with_expected()))
         };
         let load = self.0.get(own).map(Load::with_expected);
         let keeps = |load| accept_share::keeps(load, all().map(|(_, load)| load));
@@ -218,7 +233,8 @@ mod tests {
     #[test]
     fn a_thread_keeps_its_connections_until_it_has_more_than_the_others() {
         let loads = Loads::of(2);
-        let choose = |own| loads.choose(own, |_| true);
+        let now = Time::from_nanoseconds(1) + TimeSpan::from_seconds(1);
+        let choose = |own| loads.choose(own, now);
         // All arrive at thread 0 before any of them is accepted.
         let expected: Vec<Expected> = (0..100).map(|_| choose(0)).collect();
         let of_first = |expected: &[Expected]| {
@@ -235,9 +251,16 @@ mod tests {
         drop(expected);
         assert_eq!([choose(0).thread(), choose(1).thread()], [0, 0]);
         // A thread that hangs gets none.
-        assert_eq!(loads.choose(1, |thread| thread != 0).thread(), 1);
-        assert_eq!(Loads::of(1).choose(0, |_| true).thread(), 0);
-        assert_eq!(Loads::of(0).choose(7, |_| true).thread(), 7);
+        loads.note_turn(0, Some(Time::from_nanoseconds(1)));
+        assert_eq!([loads.waits(0), loads.waits(1)], [false, true]);
+        assert_eq!(choose(1).thread(), 1);
+        loads.note_turn(0, None);
+        assert_eq!(choose(1).thread(), 0);
+        loads.note_late(0, true);
+        assert_eq!(choose(1).thread(), 1);
+        loads.note_late(0, false);
+        assert_eq!(Loads::of(1).choose(0, now).thread(), 0);
+        assert_eq!(Loads::of(0).choose(7, now).thread(), 7);
     }
 
     #[test]

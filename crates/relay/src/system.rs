@@ -17,8 +17,8 @@ use std::time::Instant;
 use midspan_linux::tcp::{self, SocketMemory};
 use midspan_units::ByteSize;
 use rustix::buffer::spare_capacity;
-use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Result;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType,
@@ -168,6 +168,12 @@ pub fn epoll() -> Result<OwnedFd> {
 pub fn wait(epoll: &OwnedFd, events: &mut Vec<Event>, timeout: Option<&Timespec>) -> Result<()> {
     scripted!(wait(events, timeout));
     epoll::wait(epoll, spare_capacity(events), timeout).map(|_| ())
+}
+
+/// Whether a descriptor can be read without waiting. One that cannot be checked counts as readable.
+pub fn is_readable(descriptor: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(descriptor, PollFlags::IN)];
+    rustix::event::poll(&mut polled, Some(&Timespec::default())) != Ok(0)
 }
 
 /// Whether epoll watches a descriptor already.

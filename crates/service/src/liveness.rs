@@ -150,6 +150,15 @@ impl Watch {
         self.is_stuck = is_stuck;
     }
 
+    /// Checks a thread that waits for events, and none has arrived: it is well, whether or not it has made a turn.
+    pub const fn look_at_waiting(&mut self, now: Instant, turns: u64) {
+        self.last_look = now;
+        self.turns = turns;
+        self.still = Duration::ZERO;
+        self.is_stuck = false;
+        self.must_end = false;
+    }
+
     /// The thread has been woken after the last check.
     pub const fn note_woken(&mut self) {
         self.is_woken = true;
@@ -319,6 +328,18 @@ mod tests {
         assert_eq!(scene.watch.still(), Duration::ZERO);
         scene.watch.note_woken();
         assert!(scene.time_to_end() >= LIMIT);
+    }
+
+    #[test]
+    fn whoever_waits_for_events_is_well() {
+        let mut scene = Scene::beating(Absence::Restarts);
+        while !scene.watch.is_stuck() {
+            scene.look_after(PAUSE);
+        }
+        scene.watch.look_at_waiting(scene.now, scene.turns);
+        assert!(!scene.watch.is_stuck() && !scene.watch.is_late());
+        // The time starts again at zero.
+        assert_eq!(scene.time_to_end(), LIMIT + 2 * PAUSE);
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use midspan_linux::packet_queue::PacketQueue;
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::Request;
-use midspan_relay::Relay;
 use midspan_relay::kick::Target;
+use midspan_relay::{Relay, Waker};
 
 use super::shared::Shared;
 use super::statistics::Counters;
@@ -17,7 +17,7 @@ use super::{GateListener, GateSettings, GateStatistics, RawSockets, syn};
 
 /// Room in the queue in addition to the connections being opened, for SYNs that arrive together.
 const QUEUE_MARGIN: u32 = 1024;
-/// How long the threads may take to carry out an update: several beats.
+/// How long the threads may take to carry out an update.
 const UPDATE_LIMIT: Duration = Duration::from_secs(1);
 
 /// A running gate; it ends when this value is dropped.
@@ -26,6 +26,7 @@ pub struct Gate {
     queue: PacketQueue,
     raw: [Option<Arc<RawSocket>>; 2],
     shared: Arc<Shared>,
+    waker: Waker,
     updates: Vec<Sender<Update>>,
     counters: Arc<[Arc<Counters>]>,
 }
@@ -56,6 +57,7 @@ impl Gate {
         let mut gate = Self {
             // The last counters belong to no thread.
             shared: Arc::new(Shared::new(relay, Arc::clone(&counters[threads]))),
+            waker: relay.waker(),
             settings: *settings,
             queue,
             raw,
@@ -142,6 +144,17 @@ impl Gate {
         !self.shared.has_failed()
     }
 
+    /// Whether no connections have arrived for some seconds.
+    #[must_use]
+    pub fn is_idle(&self, now: Instant) -> bool {
+        self.shared.is_idle(now)
+    }
+
+    /// The relay's threads are checked now. Without such checks, packets in the queue count as old.
+    pub fn note_watched(&self, now: Instant) {
+        self.shared.note_watched(now);
+    }
+
     /// Its numbers.
     #[must_use]
     pub fn statistics(&self) -> GateStatistics {
@@ -161,6 +174,8 @@ impl Gate {
             // If the thread has ended, its owner notices that.
             let _ = updates.send(update(sender.clone()));
         }
+        self.shared.note_update();
+        self.waker.wake();
         answers
     }
 }

@@ -21,12 +21,11 @@ use super::settled::SettledSyns;
 use super::statistics::Counters;
 use super::tracked::TrackedEntries;
 
-/// If all threads wake later than this, the process had been stopped: the packets in the queue are
-/// old. Their clients have repeated them meanwhile, perhaps past the gate.
-const STALE: Duration = Duration::from_millis(500);
-/// A thread without a turn for this long gets no connections of other threads. Each thread makes a
-/// turn ten times a second.
-const LATE: Duration = Duration::from_millis(300);
+/// If all threads and the watch over them wake later than this, the process had been stopped: the packets in the
+/// queue are old. Their clients have repeated them meanwhile, perhaps past the gate: most of them after a second.
+const STALE: Duration = Duration::from_millis(700);
+/// Without a packet for this long, the gate is idle. All connections have been accepted or have expired by then.
+const IDLE_AFTER: Duration = Duration::from_secs(6);
 /// Least time between two log lines about the same trouble.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
 /// Log lines about broken routes: this many at once, and one more each interval.
@@ -70,6 +69,11 @@ pub(super) struct Shared {
     start: Instant,
     /// The last turn of each thread, in nanoseconds since the start.
     last_turns: Box<[AtomicU64]>,
+    /// When the threads were checked last, and when packets were read last; the same.
+    watched: AtomicU64,
+    last_packet: AtomicU64,
+    /// The number of updates for the parts.
+    updates: AtomicU64,
     /// How often each thread has been replaced.
     terms: Box<[AtomicU64]>,
     /// What each part has in hand.
@@ -107,6 +111,9 @@ impl Shared {
             last_turns: (0..relay.thread_count())
                 .map(|_| AtomicU64::new(0))
                 .collect(),
+            watched: AtomicU64::new(0),
+            last_packet: AtomicU64::new(0),
+            updates: AtomicU64::new(0),
             terms: (0..relay.thread_count())
                 .map(|_| AtomicU64::new(0))
                 .collect(),
@@ -139,24 +146,43 @@ impl Shared {
         self.next_token.fetch_add(1, Ordering::Relaxed) % (TOKENS - 1) + 1
     }
 
-    /// Whether no thread has made a turn for so long that the packets in the queue are old.
+    /// Whether no thread has made a turn, and the threads were not checked, for so long that the packets in the queue
+    /// are old.
     pub fn is_stale(&self, now: Instant) -> bool {
-        let mut threads = self.last_turns.iter();
-        threads.all(|last| self.since(last, now) > STALE)
-    }
-
-    /// Whether a thread has made a turn recently.
-    pub fn moves(&self, thread: usize, now: Instant) -> bool {
-        let last = self.last_turns.get(thread);
-        last.is_some_and(|last| self.since(last, now) <= LATE)
+        let mut all = self.last_turns.iter().chain([&self.watched]);
+        all.all(|last| self.since(last, now) > STALE)
     }
 
     /// A thread makes a turn.
     pub fn note_turn(&self, thread: usize, now: Instant) {
-        let since = now.saturating_duration_since(self.start).as_nanos();
         if let Some(last) = self.last_turns.get(thread) {
-            last.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
+            self.note(last, now);
         }
+    }
+
+    /// The threads are checked now, which happens several times a second.
+    pub fn note_watched(&self, now: Instant) {
+        self.note(&self.watched, now);
+    }
+
+    /// Packets have been read.
+    pub fn note_packets(&self, now: Instant) {
+        self.note(&self.last_packet, now);
+    }
+
+    /// Whether no packets have arrived for so long that nothing waits for a time.
+    pub fn is_idle(&self, now: Instant) -> bool {
+        self.since(&self.last_packet, now) > IDLE_AFTER
+    }
+
+    /// The number of updates that the parts have got.
+    pub fn updates(&self) -> u64 {
+        self.updates.load(Ordering::Acquire)
+    }
+
+    /// All parts have got an update.
+    pub fn note_update(&self) {
+        self.updates.fetch_add(1, Ordering::Release);
     }
 
     /// How often a thread has been replaced. The part of a thread that was replaced finds another number
@@ -216,6 +242,11 @@ impl Shared {
         if let Some(place) = self.in_hand.get(thread) {
             change(&mut lock(place));
         }
+    }
+
+    fn note(&self, last: &AtomicU64, now: Instant) {
+        let since = now.saturating_duration_since(self.start).as_nanos();
+        last.store(u64::try_from(since).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn since(&self, last: &AtomicU64, now: Instant) -> Duration {

@@ -68,9 +68,14 @@ impl TrackedEntries {
     /// them takes processor time. They are frequent while connections pass because the table is nearly full, so that the
     /// gate notices soon when there is room.
     pub fn look_idly(&self, now: Instant, tracking: &ConnectionTracking) {
-        if self.is_due(now, IDLE_INTERVAL) || self.is_full.load(Ordering::Relaxed) {
+        if self.is_due(now, IDLE_INTERVAL) || self.was_full() {
             self.look(now, tracking);
         }
+    }
+
+    /// Whether the table had no room at the last reading.
+    pub fn was_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
     }
 
     /// Whether it is this much later than the time to read for a new connection, or nothing has been read.
@@ -125,12 +130,12 @@ impl TrackedEntries {
 
     /// Whether a new connection is to pass untouched.
     pub fn is_full(&self, now: Instant) -> bool {
-        if !self.is_full.load(Ordering::Relaxed) {
+        if !self.was_full() {
             return false;
         }
         let mut reading = lock(&self.reading);
         // Another thread may have found room meanwhile.
-        if !self.is_full.load(Ordering::Relaxed) {
+        if !self.was_full() {
             return false;
         }
         if !reading.is_passing

@@ -34,8 +34,11 @@ use super::statistics::{Counters, count};
 use super::syn::{self, Segment};
 use super::{GateListener, GateSettings};
 
-/// Longest time without a sign of life.
+/// Longest time between two turns.
 const BEAT: Duration = Duration::from_millis(100);
+/// The same while no packets arrive: then nothing waits for a time, and turns of many idle threads would take
+/// processor time.
+const IDLE_BEAT: Duration = Duration::from_secs(5);
 /// How long a released SYN may stay unaccepted: the listener repeats its SYN-ACK after 1 s and 3 s.
 /// Without this limit, a client that resets a half-open connection would keep its server leg for
 /// longer. If a slower client is accepted later, Midspan connects to its server again.
@@ -83,6 +86,8 @@ pub(super) struct Worker {
     /// How often the thread had been replaced before this part began.
     term: u64,
     updates: Receiver<Update>,
+    /// The number of updates at the last turn.
+    seen_updates: u64,
     queue: PacketQueue,
     batch: Batch,
     /// Packets that have just been read.
@@ -153,7 +158,10 @@ impl EventSource for Worker {
     }
 
     fn deadline(&self) -> Option<Time> {
-        Some(self.next_turn)
+        match self.shared.updates() == self.seen_updates {
+            true => Some(self.next_turn),
+            false => Some(Time::ZERO),
+        }
     }
 
     fn is_over(&self) -> bool {
@@ -186,6 +194,7 @@ impl Worker {
             shared,
             thread,
             updates,
+            seen_updates: 0,
             queue,
             batch: Batch::with_room(PACKETS_PER_TURN),
             arrived: Vec::new(),
@@ -220,6 +229,7 @@ impl Worker {
         self.expire();
         self.compare();
         self.shared.tracked.look_idly(self.now, &self.tracking);
+        self.seen_updates = self.shared.updates();
         while let Ok(update) = self.updates.try_recv() {
             self.carry_out(update);
         }
@@ -309,7 +319,8 @@ impl Worker {
             self.shared.held().next_deadline(),
             self.control_group.next(),
         ];
-        let beat = self.now + BEAT;
+        let is_idle = self.shared.is_idle(self.now) && !self.shared.tracked.was_full();
+        let beat = self.now + if is_idle { IDLE_BEAT } else { BEAT };
         let next = next.into_iter().flatten().min();
         (self.shared.clock).at(next.map_or(beat, |next| next.min(beat)))
     }
@@ -325,6 +336,9 @@ impl Worker {
                 length: packet.length,
             });
         });
+        if !packets.is_empty() {
+            self.shared.note_packets(self.now);
+        }
         let numbers = packets.iter().map(|packet| packet.id);
         self.shared.take_up(self.thread, numbers);
         for packet in packets.drain(..) {

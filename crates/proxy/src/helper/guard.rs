@@ -22,10 +22,11 @@ use midspan_service::liveness::{Absence, PASS_AFTER, Watch};
 
 /// Rules change in groups: one check is enough for a group.
 const RULE_DELAY: Duration = Duration::from_millis(100);
+/// The relay is checked at least this often while connections are intercepted: longer than the time between two signs
+/// of life, so that an idle helper wakes for them only.
+pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(350);
 /// The rules are checked at least this often, even without a notification.
 const RULE_INTERVAL: Duration = Duration::from_secs(10);
-/// The helper checks for signs of life at least this often.
-const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
 /// How long a command waits for the thread to be free, and then for the change.
 const COMMAND_WAIT: Duration = Duration::from_secs(2);

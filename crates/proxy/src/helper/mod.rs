@@ -66,7 +66,7 @@ use crate::configuration::{Configuration, Listener, Mode, passwords, ports};
 use control_socket::{ControlSocket, ControlSockets};
 pub(crate) use families::leave_out_missing;
 use former_relays::FormerRelays;
-use guard::Guard;
+use guard::{Guard, LOOK_PAUSE};
 #[cfg(feature = "fuzzing")]
 pub(crate) use inheritance::fuzzed as inheritance_fuzzed;
 use inherited::Inherited;
@@ -83,7 +83,7 @@ pub use program_trial::trial_main;
 use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
 use state::State;
-use supervision::{LOOK_PAUSE, Supervisor};
+use supervision::Supervisor;
 pub(crate) use trial::{check_addresses, try_firewall, try_to_listen};
 use upgrades::Upgrades;
 

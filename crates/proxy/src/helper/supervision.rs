@@ -15,7 +15,7 @@ use tracing::{debug, info, warn};
 use super::control_socket::{Commands, ControlPlace};
 use super::drained::Drained;
 use super::former_relays::FormerRelays;
-use super::guard::Guard;
+use super::guard::{Guard, LOOK_PAUSE};
 use super::listening::Open;
 use super::measured::Measured;
 use super::members::MembersWatch;
@@ -38,9 +38,6 @@ use midspan_service::signals::Signals;
 
 /// How long the relay may take until it accepts connections.
 const START_LIMIT: Duration = Duration::from_secs(30);
-
-/// The relay is checked at least this often while connections are intercepted.
-pub(super) const LOOK_PAUSE: Duration = Duration::from_millis(200);
 
 /// The same while none are: longer than the time between two signs of life, so that an idle helper wakes for them only.
 const LOOK_PAUSE_WITHOUT_RULES: Duration = Duration::from_millis(600);

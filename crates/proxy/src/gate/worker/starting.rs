@@ -36,8 +36,7 @@ impl Worker {
         let start = self.start_of(request, listener);
         arrival.start = start;
         let window = start.map(|start| start.window);
-        let moves = |thread| self.shared.moves(thread, self.now);
-        let expected = self.shared.loads.choose(self.thread, moves);
+        let expected = (self.shared.loads).choose(self.thread, self.relay_time());
         let thread = expected.thread();
         let released = Released {
             arrival,

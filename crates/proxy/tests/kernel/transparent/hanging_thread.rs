@@ -21,8 +21,11 @@ fn new_connections_do_not_wait_for_a_thread_that_hangs() {
         let midspan = Midspan::ready(&network.gateway, &text);
         for thread in ["relay 0", "relay 1"] {
             let held = HeldThread::hold(midspan.status().relay_pid, thread);
-            // Until the other thread has noticed.
-            std::thread::sleep(Duration::from_millis(400));
+            let is_late = || {
+                let late = midspan.status().late_threads;
+                late.iter().any(|late| late.thread == thread)
+            };
+            wait_until("late", is_late);
             let mut sessions = Vec::new();
             for (server, _) in BOTH.repeat(SESSIONS / BOTH.len()) {
                 let start = Instant::now();

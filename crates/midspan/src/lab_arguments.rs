@@ -183,9 +183,17 @@ pub struct RealPathsOptions {
     /// A few points, in a few minutes; for a selected path, one transfer
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// Every transfer on every path, HAProxy with both congestion controls, 5 repetitions: hours
+    /// Every transfer on every path, 6 repetitions: hours
     #[arg(long)]
     pub full: bool,
+    /// Find HAProxy's best hand-set values instead, with three runs of each: hours
+    ///
+    /// The congestion controls CUBIC and BBR, each with six initial windows towards the receiver.
+    #[arg(long, conflicts_with_all = ["quick", "full", "by_hand", "html"])]
+    pub grid: bool,
+    /// Give HAProxy the best hand-set values of this state file of --grid
+    #[arg(long, value_name = "FILE")]
+    pub by_hand: Option<PathBuf>,
     /// Keep each finished run in this file; a second call continues from there
     #[arg(long, value_name = "FILE")]
     pub state: Option<PathBuf>,

@@ -3,7 +3,9 @@
 use midspan_linux::namespace;
 use midspan_records::Records;
 use midspan_report::stdout_width;
-use midspan_reproduce::laboratory::real_paths::{points, report, summary, targets, times};
+use midspan_reproduce::laboratory::real_paths::{
+    Chosen, choices, grid, points, report, summary, targets, times,
+};
 use midspan_reproduce::laboratory::{LabEffort, Laboratory};
 use miette::IntoDiagnostic;
 
@@ -25,7 +27,12 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
         // There is no simulation for comparison.
         threads: 1,
     };
-    let points = points(&effort).into_diagnostic()?;
+    let points = match (options.grid, &options.by_hand) {
+        (true, _) => grid(&effort),
+        (false, None) => points(&effort, &Chosen::default()),
+        (false, Some(file)) => Chosen::read(file).and_then(|chosen| points(&effort, &chosen)),
+    };
+    let points = points.into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.
     namespace::isolate().into_diagnostic()?;
     let laboratory = measure(points, &effort)?;
@@ -48,6 +55,10 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
     } else {
         let width = stdout_width();
         printing::text(times(&points, &records.records).to_text(width));
+        if options.grid {
+            let choices = choices(&points, &records.records);
+            printing::text(format_args!("\n{}", choices.to_text(width)));
+        }
         if !judged.is_empty() {
             printing::text(format_args!("\n{}", targets(&judged).to_text(width)));
         }
@@ -55,7 +66,9 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
     if let Some((page, file)) = page {
         files::write_report(page, file)?;
     }
-    printing::note(summary(&judged));
+    if !options.grid {
+        printing::note(summary(&judged));
+    }
     say_void(void, runs);
     Ok(void == 0 && records.all_ok())
 }

@@ -455,7 +455,7 @@ fn real_paths_are_measured_and_a_second_call_has_them_from_the_file() {
     for case in [
         "direct, CUBIC",
         "direct, BBR",
-        "HAProxy, CUBIC",
+        "HAProxy, by hand",
         "Midspan, cold",
         "Midspan, learned",
     ] {

@@ -1,6 +1,8 @@
 //! Real paths: Midspan without any hand-set value, compared with direct connections and with
 //! HAProxy with hand-set values.
 
+mod by_hand;
+mod grid;
 mod paths;
 mod presentation;
 mod tables;
@@ -11,19 +13,19 @@ use midspan_lab::{Case, CaseKind};
 use midspan_path::{Flow, Order, Path, Workload};
 use midspan_units::{ByteSize, TimeSpan};
 
-use super::point::{Extent, Point, SHOWN};
+use super::point::{Extent, JUDGED, Point, SHOWN};
 use super::statement::{Metric, Statement};
 use super::{LabEffort, LaboratoryError, distinct};
+use by_hand::ByHand;
+pub use grid::Chosen;
 use paths::RealPath;
 pub use presentation::report;
-pub use tables::{summary, targets, times};
+pub use tables::{choices, summary, targets, times};
 
 /// Plain routing; the end hosts send with this congestion control.
 const DIRECT_CUBIC: &str = "direct, CUBIC";
 const DIRECT_BBR: &str = "direct, BBR";
-/// HAProxy with hand-set values and this congestion control.
-const HAPROXY_CUBIC: &str = "HAProxy, CUBIC";
-const HAPROXY_BBR: &str = "HAProxy, BBR";
+const HAPROXY: &str = "HAProxy, by hand";
 /// Midspan without a hand-set value: just started, and after a transfer from which it has learned
 /// the path.
 const COLD: &str = "Midspan, cold";
@@ -32,9 +34,7 @@ const LEARNED: &str = "Midspan, learned";
 /// A median ratio to HAProxy up to this value rounds to 1.00.
 const AS_FAST: f64 = 1.005;
 /// By how much Midspan may be slower than a direct connection: a share, or seconds.
-const SLOWER: (f64, f64) = (0.02, 0.001);
-/// Repetitions with `--full`.
-const FULL: u32 = 5;
+const SLOWER: (f64, f64) = (0.01, 0.001);
 /// Repetitions of transfers that take long, by default.
 const LONG: u32 = 1;
 /// The limit in seconds for a transfer with a proxy. By default, transfers that take longer are
@@ -42,8 +42,6 @@ const LONG: u32 = 1;
 const LONGEST: f64 = 15.0;
 /// The limit for direct transfers: by default, and with [`Extent::Full`].
 const LONGEST_DIRECT: (f64, f64) = (40.0, 120.0);
-/// The limit in seconds for an upload of 10 MB. Longer ones are left out.
-const LONGEST_UPLOAD: f64 = 60.0;
 /// Transfers that take longer than this number of seconds get fewer repetitions.
 const SHORT: f64 = 6.0;
 /// A pause in seconds after the transfer that is not measured.
@@ -69,6 +67,8 @@ const QUICK: [&str; 3] = ["wifi", "geo-1e-3", "lan"];
 const PAGE: (u32, u64) = (30, 20 * KILOBYTE);
 /// Connections of a browser to one server.
 const PARALLEL: u32 = 6;
+/// The paths whose uploads are measured with `--full`.
+const UPLOADS: [&str; 5] = ["geo-0", "geo-1e-2", "lte", "maritime", "wireless"];
 
 #[derive(Debug, Clone, Copy)]
 struct Transfer {
@@ -101,8 +101,13 @@ impl Transfer {
             (Extent::Quick, _) => path.usual.first().unwrap_or(&TRANSFERS[0].name) == &self.name,
             (Extent::Normal, _) if !path.usual.is_empty() => path.usual.contains(&self.name),
             (Extent::Normal, from) => from != Extent::Full,
-            (Extent::Full, _) => true,
+            (Extent::Full, _) => !self.is_upload() || UPLOADS.contains(&path.name),
         }
+    }
+
+    /// Whether the transfer fits into the first flight. A proxy cannot gain anything there, so it is not judged.
+    const fn is_one_flight(&self) -> bool {
+        matches!(self.kind, Kind::Down(bytes) if bytes <= 10 * KILOBYTE)
     }
 
     const fn workload(&self) -> Workload {
@@ -133,16 +138,38 @@ impl Transfer {
 }
 
 /// The points: downloads, uploads and pages without a hand-set value, compared with direct
-/// connections and with HAProxy with hand-set values.
+/// connections and with HAProxy with the hand-set values that were chosen, or those that are assumed to be best.
 ///
 /// # Errors
 /// There is no such path or transfer.
-pub fn points(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
-    super::wanted(all(effort)?, "the real paths", effort)
+pub fn points(effort: &LabEffort, chosen: &Chosen) -> Result<Vec<Point>, LaboratoryError> {
+    let points = all(effort, |path, transfer, is_requested| {
+        point(path, transfer, effort.extent, is_requested, chosen)
+    })?;
+    super::wanted(points, "the real paths", effort)
+}
+
+/// The points where HAProxy's hand-set values are chosen: those that [`Extent::Full`] judges.
+///
+/// # Errors
+/// There is no such path or transfer.
+pub fn grid(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
+    let effort = LabEffort {
+        extent: Extent::Full,
+        ..effort.clone()
+    };
+    let points = all(&effort, |path, transfer, is_requested| {
+        let is_judged = is_requested || !transfer.is_one_flight();
+        is_judged.then(|| grid::point(path, transfer))
+    })?;
+    super::wanted(points, "the real paths", &effort)
 }
 
 /// Every path with one transfer, then every path with the next.
-fn all(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
+fn all(
+    effort: &LabEffort,
+    point: impl Fn(&RealPath, &Transfer, bool) -> Option<Point>,
+) -> Result<Vec<Point>, LaboratoryError> {
     let transfers = wanted(&effort.transfers)?;
     let mut all = paths::all()?;
     // A path that is requested by name is measured, even if it does not belong to the quick extent.
@@ -152,9 +179,9 @@ fn all(effort: &LabEffort) -> Result<Vec<Point>, LaboratoryError> {
     let mut points = Vec::new();
     for transfer in transfers {
         for path in &all {
-            let asked = !effort.transfers.is_empty();
-            if asked || transfer.is_in(path, effort.extent) {
-                points.extend(point(path, &transfer, effort.extent, asked));
+            let is_requested = !effort.transfers.is_empty();
+            if is_requested || transfer.is_in(path, effort.extent) {
+                points.extend(point(path, &transfer, is_requested));
             }
         }
     }
@@ -177,51 +204,65 @@ fn wanted(names: &[String]) -> Result<Vec<Transfer>, LaboratoryError> {
     Ok(TRANSFERS.into_iter().filter(is_wanted).collect())
 }
 
+fn name_of(path: &RealPath, transfer: &Transfer) -> String {
+    format!("{}, {}", path.name, transfer.name)
+}
+
 /// `None` if the transfer takes too long and was not requested.
-fn point(path: &RealPath, transfer: &Transfer, extent: Extent, asked: bool) -> Option<Point> {
+fn point(
+    path: &RealPath,
+    transfer: &Transfer,
+    extent: Extent,
+    is_requested: bool,
+    chosen: &Chosen,
+) -> Option<Point> {
     let seconds = path.seconds(transfer);
-    let most = match (extent, transfer.kind) {
-        (_, Kind::Up(10_000_000)) => LONGEST_UPLOAD,
-        (Extent::Full, _) => f64::INFINITY,
-        _ => LONGEST,
-    };
-    if seconds > most && !asked {
+    let is_short = extent == Extent::Full || seconds <= LONGEST;
+    if !is_short && !is_requested && path.usual.is_empty() {
         return None;
     }
-    let cases = cases(path, transfer, extent);
+    let name = name_of(path, transfer);
+    let by_hand = chosen.of(&name).unwrap_or(path.hand);
+    let cases = cases(path, transfer, extent, &by_hand);
+    let is_judged =
+        extent != Extent::Quick && !(extent == Extent::Full && transfer.is_one_flight());
     Some(Point {
         item: path.name,
-        name: format!("{}, {}", path.name, transfer.name),
-        statements: statements(path, transfer, &cases, extent != Extent::Quick),
+        statements: statements(path, transfer, &cases, is_judged),
         cases,
         repetitions: match extent {
             Extent::Quick => 1,
             Extent::Normal if seconds > SHORT => LONG,
             Extent::Normal => SHOWN - 1,
-            Extent::Full => FULL,
+            Extent::Full if is_judged => JUDGED,
+            Extent::Full => 1,
         },
+        name,
         shown: &[Metric::Completion],
         beside: false,
         ..Point::default()
     })
 }
 
-fn cases(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Case> {
-    let with_flow = |mut path: Path| {
-        path.order = Order::InTurn;
-        let ends = path.find_node("client").zip(path.find_node("server"));
-        path.flows = ends
-            .map(|(from, to)| Flow {
-                name: transfer.name.to_owned(),
-                from,
-                to,
-                workload: transfer.workload(),
-                start: TimeSpan::ZERO,
-            })
-            .into_iter()
-            .collect();
-        path
-    };
+/// The path with this transfer as its only flow.
+fn with_flow(mut path: Path, transfer: &Transfer) -> Path {
+    path.order = Order::InTurn;
+    let ends = path.find_node("client").zip(path.find_node("server"));
+    path.flows = ends
+        .map(|(from, to)| Flow {
+            name: transfer.name.to_owned(),
+            from,
+            to,
+            workload: transfer.workload(),
+            start: TimeSpan::ZERO,
+        })
+        .into_iter()
+        .collect();
+    path
+}
+
+fn cases(path: &RealPath, transfer: &Transfer, extent: Extent, by_hand: &ByHand) -> Vec<Case> {
+    let with_flow = |path| with_flow(path, transfer);
     let seconds = path.seconds(transfer);
     let mut cases = Vec::new();
     let longest = match extent {
@@ -235,13 +276,8 @@ fn cases(path: &RealPath, transfer: &Transfer, extent: Extent) -> Vec<Case> {
     }
     let by_bbr = with_flow(path.ends_with("bbr"));
     cases.push(Case::direct(DIRECT_BBR, by_bbr, seconds));
-    for (name, control) in [(HAPROXY_CUBIC, "cubic"), (HAPROXY_BBR, "bbr")] {
-        // By default, only the better congestion control for HAProxy on this path.
-        if extent == Extent::Full || path.hand.control == control {
-            let path = with_flow(path.by_hand(control));
-            cases.push(Case::new(name, path, CaseKind::Haproxy, seconds));
-        }
-    }
+    let haproxy = with_flow(path.by_hand(by_hand));
+    cases.push(Case::new(HAPROXY, haproxy, CaseKind::Haproxy, seconds));
     let alone = with_flow(path.by_itself());
     let lesson = transfer.discarded();
     cases.push(Case::midspan(COLD, alone.clone(), seconds));
@@ -259,21 +295,17 @@ fn statements(
     is_judged: bool,
 ) -> Vec<Statement> {
     let there = |name: &&'static str| cases.iter().any(|case| case.name == *name);
-    let hand: Vec<&'static str> = [HAPROXY_CUBIC, HAPROXY_BBR]
-        .into_iter()
-        .filter(there)
-        .collect();
+    let direct = [DIRECT_CUBIC, DIRECT_BBR].into_iter().filter(there);
+    let direct: Vec<&'static str> = direct.collect();
     let judge = |said: Statement, judged: fn(Statement) -> Statement| {
         if is_judged { judged(said) } else { said }
     };
     let mut said = Vec::new();
     for ours in [COLD, LEARNED] {
-        let ratio = Statement::new(Metric::Completion, ours, &hand);
+        let ratio = Statement::new(Metric::Completion, ours, &[HAPROXY]);
         said.push(judge(ratio, |ratio| ratio.at_most(AS_FAST)));
-        for direct in [DIRECT_CUBIC, DIRECT_BBR].into_iter().filter(there) {
-            let ratio = Statement::new(Metric::Completion, ours, &[direct]);
-            said.push(judge(ratio, |ratio| ratio.not_slower(SLOWER.0, SLOWER.1)));
-        }
+        let ratio = Statement::new(Metric::Completion, ours, &direct);
+        said.push(judge(ratio, |ratio| ratio.not_slower(SLOWER.0, SLOWER.1)));
     }
     if path.has_short_queue && transfer.is_upload() {
         for case in cases {

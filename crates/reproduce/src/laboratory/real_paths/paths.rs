@@ -4,6 +4,7 @@ use midspan_path::{NodeKind, Path};
 use midspan_policy::{LegSettings, PolicyName};
 
 use super::super::LaboratoryError;
+use super::by_hand::ByHand;
 use super::{Kind, PAGE, PARALLEL, Transfer};
 use crate::network::{Network, built_in};
 use crate::run::number;
@@ -24,7 +25,8 @@ pub(super) struct RealPath {
     pub(super) name: &'static str,
     path: Path,
     known: Known,
-    pub(super) hand: Hand,
+    /// What is assumed to be best for HAProxy.
+    pub(super) hand: ByHand,
     /// The transfers that are measured by default, the most informative first. If empty, the usual
     /// selection applies.
     pub(super) usual: &'static [&'static str],
@@ -44,26 +46,10 @@ struct Known {
     loss: f64,
 }
 
-/// The hand-set values of HAProxy.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Hand {
-    /// The congestion control that is better for HAProxy, on both legs.
-    pub(super) control: &'static str,
-    /// Initial windows towards the client and towards the server, in segments.
-    windows: [Option<u32>; 2],
-}
-
-impl Hand {
-    const fn new(control: &'static str, client: Option<u32>, server: Option<u32>) -> Self {
-        let windows = [client, server];
-        Self { control, windows }
-    }
-}
-
 /// All paths, the most informative first.
 pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
     // More segments than the client's window allows in the first flight.
-    let geo = |control| Hand::new(control, Some(200), None);
+    let geo = |control| ByHand::new(control, Some(200), None);
     let satellite = |loss| Known::new(0.6, 20.0, 2.0, loss);
     let of = |name, path, known, hand| RealPath {
         name,
@@ -84,7 +70,7 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
         built_in(
             "wifi",
             Known::new(0.084, 40.0, 40.0, 0.01),
-            Hand::new("bbr", Some(20), None),
+            ByHand::new("bbr", Some(20), None),
         )?,
         lossy_geo("geo-0", "0", 0.0, geo("cubic"))?,
         // Half of the bandwidth-delay product of each leg.
@@ -92,17 +78,17 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
             "middle",
             two_links("100 Mbit/s", "50 ms")?,
             Known::new(0.2, 100.0, 100.0, 0.0),
-            Hand::new("cubic", Some(400), Some(400)),
+            ByHand::new("cubic", Some(400), Some(400)),
         ),
         built_in(
             "leo",
             Known::new(0.06, 100.0, 11.0, 0.0005),
-            Hand::new("bbr", Some(100), None),
+            ByHand::new("bbr", Some(100), None),
         )?,
         built_in(
             "lte",
             Known::new(0.07, 20.0, 7.0, 0.0),
-            Hand::new("bbr", Some(50), None),
+            ByHand::new("bbr", Some(50), None),
         )?,
         RealPath {
             // Transfers that end before the rain say nothing about it.
@@ -117,7 +103,7 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
         built_in(
             "maritime",
             Known::new(0.62, 3.0, 0.7, 0.004),
-            Hand::new("bbr", Some(50), None),
+            ByHand::new("bbr", Some(50), None),
         )?,
         lossy_geo("geo-1e-2", "0.01", 0.01, geo("bbr"))?,
         RealPath {
@@ -127,14 +113,14 @@ pub(super) fn all() -> Result<Vec<RealPath>, LaboratoryError> {
                 "wireless",
                 WIRELESS.path(&[])?,
                 Known::new(0.08, 5.0, 5.0, 0.001),
-                Hand::new("bbr", None, None),
+                ByHand::new("bbr", None, None),
             )
         },
         of(
             "lan",
             two_links("1 Gbit/s", "0.1 ms")?,
             Known::new(0.001, 300.0, 300.0, 0.0),
-            Hand::new("cubic", None, None),
+            ByHand::new("cubic", None, None),
         ),
         RealPath {
             // Its loss is between those of two paths that are measured completely.
@@ -150,14 +136,9 @@ impl RealPath {
         self.with(control, PolicyName::Configured, &Default::default())
     }
 
-    /// The path with the hand-set values and this congestion control.
-    pub(super) fn by_hand(&self, control: &str) -> Path {
-        let legs = self.hand.windows.map(|initial_window| LegSettings {
-            congestion_control: Some(control.to_owned()),
-            initial_window,
-            ..LegSettings::default()
-        });
-        self.with("cubic", PolicyName::Configured, &legs)
+    /// The path with hand-set values.
+    pub(super) fn by_hand(&self, values: &ByHand) -> Path {
+        self.with("cubic", PolicyName::Configured, &values.legs())
     }
 
     /// The path on which the proxy sets all values itself.

@@ -96,11 +96,11 @@ const BUILT_IN: &[BuiltIn] = &[
     ),
     path!(
         "brownout",
-        "Three sites, and the direct link is bad from 20 s to 320 s: 20 Mbit/s, 102 ms"
+        "Three sites, and the direct link is bad from 20 s to 320 s: 20 Mbit/s, 82 ms"
     ),
     path!(
         "outage",
-        "Three sites, and nothing passes the direct link from 20 s to 80 s: 20 Mbit/s, 102 ms"
+        "Three sites, and nothing passes the direct link from 20 s to 80 s: 20 Mbit/s, 82 ms"
     ),
     path!(
         "mesh5",

@@ -29,9 +29,9 @@ pub struct AckSample {
     pub duplicate: bool,
     /// SACK blocks are present: data arrived out of order, or twice.
     pub selective: bool,
-    /// More than three ACKs with this number came before, and the SACK blocks contain all those of
-    /// the previous ACK, and more. So the sender retransmits already and loses nothing if this ACK
-    /// replaces the previous one. Policies that do not thin in a recovery pass it like any other
+    /// More than three ACKs with this number came before, and the SACK blocks contain more than those of
+    /// the previous ACK, and all of these that no ACK has carried to the sender. So the sender retransmits
+    /// already and loses nothing if this ACK replaces the previous one. Policies that do not thin in a recovery pass it like any other
     /// duplicate.
     pub selection_grows: bool,
     /// Data filled a gap partly or wholly (RFC 5681 §4.2 requires an immediate ACK).

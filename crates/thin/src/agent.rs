@@ -100,7 +100,8 @@ impl Agent {
             return;
         }
         let mut verdict = flow.handle_outgoing(now, &segment, self.active_flows);
-        let is_pure = segment.ack_header().plain;
+        let header = segment.ack_header();
+        let is_pure = header.plain;
         if is_pure {
             flow.acks_seen += 1;
             self.counters.acks_seen += 1;
@@ -115,7 +116,6 @@ impl Agent {
             self.counters.unheld += 1;
             verdict = AckVerdict::PassAfterHeld;
         }
-        let timestamp = segment.options.timestamp.map(|(value, _)| value);
         let before = self.take_held(key);
         match (verdict, before) {
             (AckVerdict::PassAfterHeld, Some(before)) => self.send(now, key, before),
@@ -126,7 +126,7 @@ impl Agent {
             id,
             deadline: now,
             size: segment.size,
-            timestamp,
+            header,
         };
         match verdict {
             AckVerdict::HoldUntil(deadline) => self.hold(key, Held { deadline, ..held }),
@@ -235,7 +235,7 @@ impl Agent {
         self.verdicts.push((held.id, true));
         self.counters.acks_sent += 1;
         if let Some(flow) = self.flows.get_mut(&key) {
-            flow.handle_sent(now, held.timestamp);
+            flow.handle_sent(now, &held.header);
         }
     }
 

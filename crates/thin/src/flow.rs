@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use midspan_policy::ack_thinning::{AckTracker, ReceiverRoundTrip};
+use midspan_policy::ack_thinning::{AckHeader, AckTracker, ReceiverRoundTrip};
 use midspan_policy::{AckPolicy, AckVerdict, RoundTrip};
 use midspan_units::Time;
 
@@ -45,7 +45,7 @@ pub struct Held {
     pub id: u32,
     pub deadline: Time,
     pub size: u32,
-    pub timestamp: Option<u32>,
+    pub header: AckHeader,
 }
 
 pub struct Flow {
@@ -119,9 +119,10 @@ impl Flow {
         }
     }
 
-    /// An ACK with this timestamp has left.
-    pub fn handle_sent(&mut self, now: Time, timestamp: Option<u32>) {
-        if let Some(timestamp) = timestamp {
+    /// An ACK with this header has left.
+    pub fn handle_sent(&mut self, now: Time, header: &AckHeader) {
+        self.tracker.handle_sent(header);
+        if let Some(timestamp) = header.timestamp {
             self.round_trip.handle_ack_sent(now, timestamp);
         }
     }

@@ -1,43 +1,14 @@
 //! Derives what thinning needs about each ACK from the headers of successive ACKs of a flow.
 
 use super::receiver_round_trip::is_before;
+use super::reported::ReportedBlocks;
+use super::sack_blocks::SackBlocks;
 use super::selection_growth;
 use crate::AckSample;
 
 /// Number of duplicate ACKs after which the sender is assumed to retransmit (RFC 5681 §3.2, RFC
 /// 6675 §2: `DupThresh`).
 const DUPLICATES: u32 = 3;
-
-/// Up to four SACK blocks (RFC 2018 §3): as many as fit into a header.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SackBlocks {
-    /// Left and right edge of each block; only the first [`count`](Self::count) are valid.
-    pub edges: [(u32, u32); 4],
-    /// Number of blocks.
-    pub count: u8,
-}
-
-impl SackBlocks {
-    /// Offsets of the edges from the acknowledged number. An edge before that number gets an offset
-    /// far larger than any window, so a block that begins there is empty or ends before it begins.
-    fn offsets(&self, number: u32) -> ([(u64, u64); 4], usize) {
-        let offset = |edge: u32| u64::from(edge.wrapping_sub(number));
-        let offsets = self
-            .edges
-            .map(|(left, right)| (offset(left), offset(right)));
-        (offsets, usize::from(self.count).min(offsets.len()))
-    }
-
-    /// Bytes that these blocks cover in addition to those of `before`, both with the same
-    /// acknowledged number; see [`selection_growth`].
-    fn growth(&self, before: &Self, number: u32) -> Option<u64> {
-        let (now, count) = self.offsets(number);
-        let (before, before_count) = before.offsets(number);
-        let is_behind = |(start, end): &(u64, u64)| (*start).max(*end) < 1 << 31;
-        let now = now.get(..count).filter(|now| now.iter().all(is_behind))?;
-        selection_growth(before.get(..before_count)?, now)
-    }
-}
 
 /// The fields of an acknowledging packet's header that thinning needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,9 +31,11 @@ pub struct AckHeader {
 }
 
 /// Compares each ACK of a flow with the one before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AckTracker {
     before: Option<AckHeader>,
+    /// What the ACKs that have left have reported.
+    reported: ReportedBlocks,
     /// Segments that duplicates announced since the number last advanced; the next advance will
     /// cover them.
     duplicates: u32,
@@ -98,7 +71,8 @@ impl AckTracker {
             sample.window_update = header.window != before.window;
             sample.duplicate = !sample.window_update && header.sequence == before.sequence;
             if sample.duplicate || selective {
-                let growth = header.sack.growth(&before.sack, header.number);
+                let (sack, number) = (&header.sack, header.number);
+                let growth = growth(sack, &before.sack, &self.reported, number);
                 sample.selection_grows =
                     sample.duplicate && growth.is_some() && self.repeats >= DUPLICATES;
                 // A kernel may have left some ACKs out.
@@ -121,6 +95,27 @@ impl AckTracker {
         (self.duplicates, self.repeats) = (0, 0);
         sample
     }
+
+    /// An ACK has left: at once, or after it was held. Its SACK blocks reach the sender, so a later ACK that has
+    /// no room for them may replace one that has.
+    pub fn handle_sent(&mut self, header: &AckHeader) {
+        self.reported.handle_sent(header.number, &header.sack);
+    }
+}
+
+/// Bytes that the blocks of an ACK cover in addition to those of the ACK before, both with the same acknowledged number,
+/// and to those that have reached the sender; see [`selection_growth`].
+fn growth(
+    now: &SackBlocks,
+    before: &SackBlocks,
+    reported: &ReportedBlocks,
+    number: u32,
+) -> Option<u64> {
+    let (now, count) = now.offsets(number);
+    let (before, before_count) = before.offsets(number);
+    let is_behind = |(start, end): &(u64, u64)| (*start).max(*end) < 1 << 31;
+    let now = now.get(..count).filter(|now| now.iter().all(is_behind))?;
+    selection_growth(before.get(..before_count)?, &reported.offsets(number), now)
 }
 
 #[cfg(test)]
@@ -211,6 +206,31 @@ mod tests {
         let edge = |offset| number.wrapping_add(offset);
         let first = selective(number, &[(edge(1000), edge(2000))]);
         assert!(!flow.handle_ack(&first, 1000).selection_grows);
+    }
+
+    #[test]
+    fn an_ack_without_room_for_a_block_that_has_left_reports_more() {
+        let mut flow = tracker(0);
+        let mut next = |blocks: &[(u32, u32)], leaves: bool| {
+            let header = selective(0, blocks);
+            let sample = flow.handle_ack(&header, 1000);
+            if leaves {
+                flow.handle_sent(&header);
+            }
+            (sample.selection_grows, sample.arrived)
+        };
+        let [one, two, three, four] = [1, 3, 5, 7].map(|at| (1000 * at, 1000 * at + 1000));
+        for end in [2000, 3000, 4000] {
+            next(&[(1000, end)], false);
+        }
+        next(&[one], false);
+        assert_eq!(next(&[two, one], false), (true, 1));
+        assert_eq!(next(&[three, two, one], true), (true, 1));
+        // The first block has left.
+        assert_eq!(next(&[four, three, two], false), (true, 1));
+        // The fourth one has not.
+        let five = (9000, 10_000);
+        assert_eq!(next(&[five, three, two], false), (false, 1));
     }
 
     #[test]

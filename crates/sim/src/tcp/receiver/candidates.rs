@@ -126,7 +126,7 @@ impl Candidates {
         };
         let selection_grows = more == 0
             && self.duplicates >= DUPLICATES
-            && selection_growth(&edges(blocks), &edges(candidate.blocks)).is_some();
+            && selection_growth(&edges(blocks), &[], &edges(candidate.blocks)).is_some();
         self.duplicates = if more == 0 { self.duplicates + 1 } else { 0 };
         let sample = AckSample {
             // The low 32 bits, as on the wire.
@@ -156,26 +156,12 @@ impl Candidates {
     /// leaves now.
     pub(super) fn judge_made(&mut self, now: Time, made: Acknowledgement, segment: u32) -> bool {
         self.expire(now);
-        // The low 32 bits, as on the wire.
-        #[allow(clippy::cast_possible_truncation)]
-        let number = made.number as u32;
-        let mut header = AckHeader {
-            number,
-            plain: true,
-            ..AckHeader::default()
-        };
-        for (place, block) in header.sack.edges.iter_mut().zip(made.blocks.as_slice()) {
-            *place = (
-                number.wrapping_add(block.start),
-                number.wrapping_add(block.end),
-            );
-            header.sack.count += 1;
-        }
+        let header = header_of(&made);
         let sample = self.tracker.handle_ack(&header, segment);
         match self.thinner.acknowledge(now, &sample) {
             AckVerdict::Pass => self.drop_held(),
             AckVerdict::PassAfterHeld => {
-                self.overtaken = self.held.take();
+                self.release_held();
                 self.deadline = None;
             }
             AckVerdict::HoldUntil(at) => {
@@ -184,13 +170,22 @@ impl Candidates {
                 return false;
             }
         }
+        self.tracker.handle_sent(&header);
         true
+    }
+
+    /// The held ACK leaves before the next one.
+    fn release_held(&mut self) {
+        self.overtaken = self.held.take();
+        if let Some(held) = &self.overtaken {
+            self.tracker.handle_sent(&header_of(held));
+        }
     }
 
     /// The held ACK leaves if its time has come.
     pub(super) fn expire(&mut self, now: Time) {
         if self.deadline.take_if(|deadline| *deadline <= now).is_some() {
-            self.overtaken = self.held.take();
+            self.release_held();
         }
     }
 
@@ -243,4 +238,24 @@ impl Candidates {
     pub(super) fn estimate(&self) -> AckEstimate {
         self.thinner.estimate()
     }
+}
+
+/// The header of an ACK, as on the wire.
+fn header_of(made: &Acknowledgement) -> AckHeader {
+    // The low 32 bits.
+    #[allow(clippy::cast_possible_truncation)]
+    let number = made.number as u32;
+    let mut header = AckHeader {
+        number,
+        plain: true,
+        ..AckHeader::default()
+    };
+    for (place, block) in header.sack.edges.iter_mut().zip(made.blocks.as_slice()) {
+        *place = (
+            number.wrapping_add(block.start),
+            number.wrapping_add(block.end),
+        );
+        header.sack.count += 1;
+    }
+    header
 }

@@ -17,6 +17,9 @@ use crate::observer::Observer;
 use crate::packet::{Acknowledgement, Data, DataKind, Packet, Segment};
 use crate::scenario::{Scenario, ScenarioError};
 
+/// Most bytes of options in a header, and the option that only fills (RFC 9293 §3.1).
+const MOST_OPTIONS: usize = 40;
+const NO_OPERATION: u8 = 1;
 const RECEIVER_PORT: u16 = 5001;
 /// Bits by which advertised windows are shifted (RFC 7323): the largest possible number.
 const WINDOW_SCALE: u8 = 14;
@@ -78,6 +81,11 @@ impl<W: Write> Capture<W> {
             From::Sender => (port, RECEIVER_PORT),
             From::Receiver => (RECEIVER_PORT, port),
         };
+        let length = match &packet.segment {
+            Segment::Data(data) => data.length,
+            _ => 0,
+        };
+        tcp.options = filled(&tcp, packet.size, length);
         self.identification = self.identification.wrapping_add(1);
         let captured = u32::try_from(Ipv4Header::MIN_LEN + tcp.header_len()).unwrap_or(u32::MAX);
         let size = packet.size.max(captured);
@@ -183,6 +191,16 @@ fn syn_options(mss: u32) -> TcpOptions {
         TcpOptionElement::Noop,
     ];
     TcpOptions::try_from_elements(&options).unwrap_or_default()
+}
+
+/// The options of a header, filled up with no-operations to the size that the packet has without its data. The room is
+/// that of options such as timestamps, whose values are not simulated.
+fn filled(tcp: &TcpHeader, size: u32, length: u32) -> TcpOptions {
+    let header = u32::try_from(Ipv4Header::MIN_LEN + tcp.header_len()).unwrap_or(u32::MAX);
+    let room = size.saturating_sub(length).saturating_sub(header);
+    let mut bytes = tcp.options.as_slice().to_vec();
+    bytes.extend((0..room / 4 * 4).take(MOST_OPTIONS).map(|_| NO_OPERATION));
+    TcpOptions::try_from_slice(&bytes).unwrap_or_else(|_| tcp.options.clone())
 }
 
 fn sack_option(ack: &Acknowledgement) -> TcpOptions {

@@ -14,6 +14,11 @@ use midspan_units::{ByteSize, TimeSpan};
 
 /// Eight segments over two links; the fifth is lost on the second link.
 fn scenario(split: bool) -> Scenario {
+    with_options(split, 0)
+}
+
+/// The same with this many bytes of TCP options in each packet.
+fn with_options(split: bool, options: u32) -> Scenario {
     let mut scenario = Scenario::new(1, TimeSpan::from_seconds(10));
     let nodes = scenario.add_chain("hop, the", 3, &link("8 Mbit/s", "10 ms", "0 %", 3));
     // The SYN is the first packet.
@@ -27,12 +32,14 @@ fn scenario(split: bool) -> Scenario {
                 variant: Variant::Sack,
                 segment_size: 1000,
                 initial_window: 4,
+                header_size: 40 + options,
                 ..SenderConfiguration::default()
             })
             .with_receiver(ReceiverConfiguration {
                 acknowledge: AckRule::Every,
                 buffer: 1 << 20,
                 segment_size: 1000,
+                header_size: 40 + options,
                 ..ReceiverConfiguration::default()
             })
     };
@@ -206,6 +213,17 @@ fn a_capture_parses_back() {
             .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
             .sum();
         assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff);
+    }
+    // Each segment begins where one before it has ended, also where a part of its size is that of options.
+    let with_options = with_options(false, 12);
+    let mut pcap = Vec::new();
+    let capture = Capture::new(&with_options, &mut pcap).unwrap();
+    let mut simulation = Simulation::observed(&with_options, capture).unwrap();
+    simulation.run();
+    simulation.into_observer().finish().unwrap();
+    for (_, size, bytes) in self::records(&pcap).iter().skip(2) {
+        let data = size - 20 - u32::from(bytes[32] >> 4) * 4;
+        assert!([0, 1000].contains(&data), "{data} of {size}");
     }
     // Nine segments with data: one was sent twice.
     let data = records.iter().filter(|(_, size, _)| *size == 1040).count();

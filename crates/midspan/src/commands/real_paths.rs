@@ -7,7 +7,7 @@ use midspan_reproduce::laboratory::real_paths::{
     Chosen, choices, grid, points, report, summary, targets, times,
 };
 use midspan_reproduce::laboratory::{LabEffort, Laboratory};
-use miette::IntoDiagnostic;
+use miette::{IntoDiagnostic, WrapErr};
 
 use super::Outcome;
 use super::reproduce::lab::{extent, measure, say_void};
@@ -30,7 +30,18 @@ pub fn real_paths(options: &RealPathsOptions) -> Outcome {
     let points = match (options.grid, &options.by_hand) {
         (true, _) => grid(&effort),
         (false, None) => points(&effort, &Chosen::default()),
-        (false, Some(file)) => Chosen::read(file).and_then(|chosen| points(&effort, &chosen)),
+        (false, Some(file)) => {
+            // A state file that does not exist would be a new one, with nothing chosen.
+            std::fs::File::open(file)
+                .into_diagnostic()
+                .wrap_err_with(|| {
+                    format!(
+                        "cannot read {}, which --by-hand names: `lab paths --grid --state` writes it",
+                        file.display()
+                    )
+                })?;
+            Chosen::read(file).and_then(|chosen| points(&effort, &chosen))
+        }
     };
     let points = points.into_diagnostic()?;
     // The lab enters its own namespaces, which must happen before any thread starts.

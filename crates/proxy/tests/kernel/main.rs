@@ -10,6 +10,7 @@ mod explicit;
 mod life;
 mod overlay;
 mod process;
+mod soaking;
 mod transparent;
 mod unread_log;
 

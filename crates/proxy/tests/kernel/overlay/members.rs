@@ -2,6 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -10,11 +11,15 @@ use super::support::*;
 const CHANGED: &str = "the file of members has changed";
 
 /// Replaces the file in one step, as programs that write such files do.
-fn replace(sites: &Sites, text: &str) {
-    let new = sites.members().with_extension("new");
+pub fn replace_file(file: &Path, text: &str) {
+    let new = file.with_extension("new");
     fs::write(&new, text).unwrap();
     fs::set_permissions(&new, Permissions::from_mode(0o644)).unwrap();
-    fs::rename(&new, sites.members()).unwrap();
+    fs::rename(&new, file).unwrap();
+}
+
+fn replace(sites: &Sites, text: &str) {
+    replace_file(sites.members(), text);
 }
 
 fn wait_for_changes(nodes: &[Midspan], count: usize) {

@@ -9,6 +9,7 @@ mod encrypted;
 mod members;
 mod refused;
 mod sessions;
+mod soak;
 mod support;
 mod transparent;
 mod uplinks;

@@ -63,6 +63,11 @@ impl NodeFile {
         Self { node, secret, file }
     }
 
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
     /// The public key.
     pub fn key(&self) -> NodeKey {
         NodeKey::new(midspan_tls::public_key(self.secret.bytes()).unwrap())

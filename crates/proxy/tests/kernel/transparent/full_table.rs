@@ -21,7 +21,6 @@ use midspan_linux::connection_tracking::Occupancy;
 use midspan_linux::namespace::NetworkNamespace;
 
 use super::load::Echo;
-use super::soak;
 use super::support::*;
 use super::tracking::{metrics, with_admin};
 
@@ -41,7 +40,7 @@ static SETTER: OnceLock<Result<Mutex<ChildStdin>, String>> = OnceLock::new();
 
 /// Starts a process in the first network namespace, before the test leaves it.
 pub fn stay_in_first_namespace(test: &str) {
-    if soak::is_full() && test.starts_with("transparent::full_table::") {
+    if crate::soaking::is_full() && test.starts_with("transparent::full_table::") {
         let _ = SETTER.set(start_setter());
     }
 }

@@ -64,7 +64,11 @@ const FULL: Load = Load {
 /// honest clients.
 #[kernel_test]
 fn honest_connections_are_split_beside_dark_syns_soak() {
-    let load = if super::soak::is_full() { FULL } else { QUICK };
+    let load = if crate::soaking::is_full() {
+        FULL
+    } else {
+        QUICK
+    };
     let load = load.divided_by(slowness());
     let network = Network::new();
     invent_clients(&network);

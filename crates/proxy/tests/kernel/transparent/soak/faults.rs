@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::traffic::FORWARD;
+use super::FORWARD;
 use crate::common::assert_upgraded;
 use crate::transparent::support::*;
 

@@ -5,9 +5,7 @@
 
 mod faults;
 mod phases;
-mod resources;
 mod steady;
-mod traffic;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +14,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Signal, kill_process};
 
 use super::support::*;
-use resources::{Installed, Use};
-use traffic::{FORWARD, Outcomes, call, hold, serve};
+use crate::soaking::is_full;
+use crate::soaking::resources::{Installed, Use};
+use crate::soaking::traffic::{Callers, Outcomes, call, hold, loss, serve};
 
 /// Short sessions of each phase, and long sessions during all phases, in the quick run.
 const QUICK: (usize, usize) = (2500, 50);
@@ -26,17 +25,16 @@ const FULL: (usize, usize) = (50_000, 500);
 const TIME: Duration = Duration::from_secs(600);
 /// Permitted growth of the relay's own memory between two equal phases.
 const GROWTH_KB: usize = 2048;
-/// A loss of 0.5 % of the packets in each direction, except packets that a TCP does not send again
-/// and whose loss can let a client wait without limit, with and without Midspan: a reset, and the ACK
-/// to which the other end answers by a reset (RFC 5961).
-const LOSS: &str = "table inet loss {\n chain forwarded {\n type filter hook forward priority 0;\n \
-    tcp flags rst accept\n \
-    tcp flags & (fin|syn|psh|ack) == ack meta length < 100 accept\n \
-    numgen random mod 1000 < 5 drop\n }\n}\n";
+/// The address of the forward listener.
+const FORWARD: &str = "10.1.0.1:8080";
 
-/// Whether the tests run at their full length.
-pub fn is_full() -> bool {
-    std::env::var("MIDSPAN_SOAK").is_ok_and(|value| value == "full")
+/// Half of the sessions use the forward listener, the others are intercepted.
+fn callers(network: &Network) -> Callers<'_> {
+    let server = format!("{SERVER}:{PORT}");
+    Callers {
+        client: &network.client,
+        targets: [FORWARD, &server].map(|target| target.parse().unwrap()),
+    }
 }
 
 #[kernel_test]
@@ -45,10 +43,10 @@ fn nothing_is_lost_or_left() {
     let network = lossy_network();
     let before = Installed::of(&network.gateway);
     let stop = Arc::new(AtomicBool::new(false));
-    let server = serve(&network, &stop);
+    let server = serve(network.listen(PORT), &stop);
     let mut midspan = Midspan::ready(&network.gateway, &configuration(20));
     let outcomes = Arc::new(Outcomes::default());
-    let long = hold(&network, long, &outcomes, &stop);
+    let long = hold(callers(&network), long, &outcomes, &stop);
     let start = Instant::now();
 
     let (mut seen, mut restarts, mut reloads) = (Vec::new(), 0, 0);
@@ -58,7 +56,7 @@ fn nothing_is_lost_or_left() {
     // In the first two phases the relay is killed, which ends Midspan; the last two phases are
     // equal.
     for phase in 0..4 {
-        let callers = call(&network, phase, short, &outcomes);
+        let callers = call(callers(&network), phase, short, &outcomes);
         let mut turn = 0;
         while !callers.is_finished() {
             assert!(start.elapsed() < TIME, "{}", outcomes.shown());
@@ -129,7 +127,7 @@ fn lossy_network() -> Network {
         .gateway
         .set_parameter("net/ipv4/tcp_invalid_ratelimit", "0")
         .unwrap();
-    rules(&network.router, LOSS);
+    rules(&network.router, &loss("forward"));
     network
 }
 

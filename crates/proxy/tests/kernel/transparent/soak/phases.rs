@@ -13,9 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::faults::{Fault, Struck, Victim};
-use super::lossy_network;
-use super::resources::{Installed, Use};
-use super::traffic::{Outcomes, call, hold, serve};
+use super::{callers, lossy_network};
+use crate::soaking::order::Order;
+use crate::soaking::resources::{Installed, Use};
+use crate::soaking::traffic::{Outcomes, call, hold, serve};
 use crate::transparent::support::*;
 
 /// The file that keeps the phases that have passed; without it, there is one short phase.
@@ -66,7 +67,7 @@ fn phase(number: usize, (short, long): (usize, usize)) -> String {
     let network = lossy_network();
     let before = Installed::of(&network.gateway);
     let stop = Arc::new(AtomicBool::new(false));
-    let server = serve(&network, &stop);
+    let server = serve(network.listen(PORT), &stop);
     let mut victim = Victim::start(&network);
     let relay = || victim.relay().as_raw_nonzero().get();
     let (installed, at_first) = (
@@ -75,9 +76,9 @@ fn phase(number: usize, (short, long): (usize, usize)) -> String {
     );
     let outcomes = Arc::new(Outcomes::default());
     let start = Instant::now();
-    let long = hold(&network, long, &outcomes, &stop);
-    let callers = call(&network, number, short, &outcomes);
-    let mut order = Order::new(number as u64);
+    let long = hold(callers(&network), long, &outcomes, &stop);
+    let callers = call(callers(&network), number, short, &outcomes);
+    let mut order = Order::new(&Fault::ALL, number as u64);
     let mut happened = BTreeMap::new();
     // Each fault happens at least once.
     while !callers.is_finished() || order.round == 0 {
@@ -129,35 +130,4 @@ fn phase(number: usize, (short, long): (usize, usize)) -> String {
         at_last.descriptors,
         at_last.memory_kb
     )
-}
-
-/// All faults in an order that the seed decides, and then in another one.
-struct Order {
-    seed: u64,
-    left: Vec<Fault>,
-    /// How often all of them have happened.
-    round: usize,
-}
-
-impl Order {
-    const fn new(seed: u64) -> Self {
-        Self {
-            seed,
-            left: Vec::new(),
-            round: 0,
-        }
-    }
-
-    fn next(&mut self) -> Fault {
-        if self.left.is_empty() {
-            self.left = Fault::ALL.to_vec();
-        }
-        // Knuth's linear congruential generator.
-        self.seed = (self.seed.wrapping_mul(6_364_136_223_846_793_005))
-            .wrapping_add(1_442_695_040_888_963_407);
-        let place = (self.seed >> 33) as usize % self.left.len();
-        let fault = self.left.swap_remove(place);
-        self.round += usize::from(self.left.is_empty());
-        fault
-    }
 }

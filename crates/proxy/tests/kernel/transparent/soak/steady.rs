@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::lossy_network;
-use super::resources::Use;
-use super::traffic::{FORWARD, Outcomes, hold, serve, short};
+use super::{FORWARD, callers, lossy_network};
+use crate::soaking::resources::Use;
+use crate::soaking::traffic::{Outcomes, hold, serve, short};
 use crate::transparent::support::*;
 
 /// How many minutes the test takes; without it, a few seconds, of which no growth is judged.
@@ -36,10 +36,10 @@ fn memory_and_descriptors_stay_the_same() {
     let time = minutes.map_or(QUICK, |minutes| MINUTE * minutes);
     let network = lossy_network();
     let stop = Arc::new(AtomicBool::new(false));
-    let server = serve(&network, &stop);
+    let server = serve(network.listen(PORT), &stop);
     let midspan = Midspan::ready(&network.gateway, &configuration());
     let outcomes = Arc::new(Outcomes::default());
-    let long = hold(&network, LONG, &outcomes, &stop);
+    let long = hold(callers(&network), LONG, &outcomes, &stop);
     let callers = call_steadily(&network, &outcomes, &stop);
     let relay = midspan.relay().as_raw_nonzero().get();
     let start = Instant::now();
@@ -128,6 +128,7 @@ fn call_steadily(
     stop: &Arc<AtomicBool>,
 ) -> JoinHandle<()> {
     let (outcomes, stop) = (Arc::clone(outcomes), Arc::clone(stop));
+    let targets = callers(network).targets;
     let next = AtomicUsize::new(0);
     let start = Instant::now();
     let call = move || {
@@ -138,7 +139,7 @@ fn call_steadily(
                         let number = next.fetch_add(1, Ordering::Relaxed);
                         let due = Duration::from_secs(1) * number as u32 / RATE;
                         thread::sleep(due.saturating_sub(start.elapsed()));
-                        if let Err(error) = short(number, &outcomes) {
+                        if let Err(error) = short(targets, number, &outcomes) {
                             outcomes.fail(&error);
                         }
                     }

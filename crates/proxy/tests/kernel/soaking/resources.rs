@@ -4,7 +4,7 @@ use std::fs;
 
 use midspan_linux::namespace::NetworkNamespace;
 
-use crate::transparent::support::*;
+use midspan_testbed::testing::output;
 
 /// Resources of the relay and of the gateway's kernel.
 #[derive(Debug)]

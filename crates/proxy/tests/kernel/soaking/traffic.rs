@@ -1,12 +1,13 @@
 //! The sessions of a soak: short ones with an answer that is compared, long ones with round trips, and their server.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::transparent::support::*;
+use midspan_linux::namespace::NetworkNamespace;
+use midspan_testbed::testing::{LIMIT, abort, bounded};
 
 /// Threads that open short sessions.
 const THREADS: usize = 48;
@@ -14,8 +15,26 @@ const THREADS: usize = 48;
 const CLIENT_RESETS: usize = 16;
 const SERVER_RESETS: usize = 23;
 const LONGEST: usize = 40_000;
-/// The address of the forward listener.
-pub const FORWARD: &str = "10.1.0.1:8080";
+
+/// A table of rules that loses 0.5 % of the packets at this hook, except packets that a TCP does not send again
+/// and whose loss can let a client wait without limit, with and without Midspan: a reset, and the ACK
+/// to which the other end answers by a reset (RFC 5961).
+pub fn loss(hook: &str) -> String {
+    format!(
+        "table inet loss {{\n chain lossy {{\n type filter hook {hook} priority 0;\n \
+         tcp flags rst accept\n \
+         tcp flags & (fin|syn|psh|ack) == ack meta length < 100 accept\n \
+         numgen random mod 1000 < 5 drop\n }}\n}}\n"
+    )
+}
+
+/// Where the sessions come from, and where they go: those with an even number to the first address, the others to the
+/// second one.
+#[derive(Clone, Copy)]
+pub struct Callers<'a> {
+    pub client: &'a NetworkNamespace,
+    pub targets: [SocketAddr; 2],
+}
 
 /// How sessions ended.
 #[derive(Default)]
@@ -70,24 +89,16 @@ fn byte(seed: u64, place: usize) -> u8 {
     (mixed >> 56) as u8
 }
 
-fn target(number: usize) -> SocketAddr {
-    match number % 2 {
-        0 => FORWARD.parse().unwrap(),
-        _ => format!("{SERVER}:{PORT}").parse().unwrap(),
-    }
-}
-
 /// Short sessions from several threads.
 pub fn call(
-    network: &Network,
+    Callers { client, targets }: Callers<'_>,
     phase: usize,
     count: usize,
     outcomes: &Arc<Outcomes>,
 ) -> std::thread::JoinHandle<()> {
     let next = Arc::new(AtomicUsize::new(0));
     let outcomes = Arc::clone(outcomes);
-    network
-        .client
+    client
         .run(move || {
             std::thread::spawn(move || {
                 std::thread::scope(|scope| {
@@ -98,7 +109,9 @@ pub fn call(
                                 if number >= count {
                                     return;
                                 }
-                                if let Err(error) = short(phase * count + number, &outcomes) {
+                                if let Err(error) =
+                                    short(targets, phase * count + number, &outcomes)
+                                {
                                     outcomes.fail(&error);
                                     // While Midspan starts, connections are refused at once.
                                     std::thread::sleep(Duration::from_millis(100));
@@ -113,18 +126,19 @@ pub fn call(
 }
 
 /// One question, and an answer with the length that the question contains.
-pub fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
+pub fn short(targets: [SocketAddr; 2], number: usize, outcomes: &Outcomes) -> io::Result<()> {
+    let target = targets[number % 2];
     let begin = Instant::now();
     let silence = |during: &str, error: io::Error| {
         if is_silence(&error) {
-            let (target, seconds) = (target(number), begin.elapsed().as_secs_f64());
+            let seconds = begin.elapsed().as_secs_f64();
             println!(
                 "  silent: {number} of {target}, during {during}, after {seconds:.1} s: {error}"
             );
         }
         error
     };
-    let stream = TcpStream::connect_timeout(&target(number), LIMIT);
+    let stream = TcpStream::connect_timeout(&target, LIMIT);
     let mut stream = bounded(stream.map_err(|error| silence("connect", error))?);
     let length = number.wrapping_mul(7919) % LONGEST;
     let mut question = vec![b'S'];
@@ -152,7 +166,7 @@ pub fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
         (false, _) => &outcomes.wrong,
     };
     if answer.len() < length {
-        let (target, reset) = (target(number), number.is_multiple_of(SERVER_RESETS));
+        let reset = number.is_multiple_of(SERVER_RESETS);
         let got = answer.len();
         println!(
             "  cut short: {number} of {target}: {got} of {length} bytes; to be reset: {reset}"
@@ -164,20 +178,19 @@ pub fn short(number: usize, outcomes: &Outcomes) -> io::Result<()> {
 
 /// Long sessions, each with a round trip now and then. A session that ends is opened again.
 pub fn hold(
-    network: &Network,
+    Callers { client, targets }: Callers<'_>,
     count: usize,
     outcomes: &Arc<Outcomes>,
     stop: &Arc<AtomicBool>,
 ) -> std::thread::JoinHandle<()> {
     let (outcomes, stop) = (Arc::clone(outcomes), Arc::clone(stop));
-    network
-        .client
+    client
         .run(move || {
             std::thread::spawn(move || {
                 let mut streams: Vec<Option<TcpStream>> = (0..count).map(|_| None).collect();
                 while !stop.load(Ordering::Relaxed) {
                     for (number, stream) in streams.iter_mut().enumerate() {
-                        match round_trip(number, stream) {
+                        match round_trip(targets[number % 2], number, stream) {
                             Ok(true) => outcomes.long_rounds.fetch_add(1, Ordering::Relaxed),
                             Ok(false) => outcomes.wrong.fetch_add(1, Ordering::Relaxed),
                             Err(_) => {
@@ -196,11 +209,15 @@ pub fn hold(
         .unwrap()
 }
 
-fn round_trip(number: usize, stream: &mut Option<TcpStream>) -> io::Result<bool> {
+fn round_trip(
+    target: SocketAddr,
+    number: usize,
+    stream: &mut Option<TcpStream>,
+) -> io::Result<bool> {
     let stream = match stream {
         Some(stream) => stream,
         None => {
-            let new = bounded(TcpStream::connect_timeout(&target(number), LIMIT)?);
+            let new = bounded(TcpStream::connect_timeout(&target, LIMIT)?);
             let new = stream.insert(new);
             new.write_all(b"L")?;
             new
@@ -214,8 +231,7 @@ fn round_trip(number: usize, stream: &mut Option<TcpStream>) -> io::Result<bool>
 }
 
 /// The server: answers until it is stopped.
-pub fn serve(network: &Network, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
-    let listener = network.listen(PORT);
+pub fn serve(listener: TcpListener, stop: &Arc<AtomicBool>) -> std::thread::JoinHandle<()> {
     listener.set_nonblocking(true).unwrap();
     let stop = Arc::clone(stop);
     std::thread::spawn(move || {

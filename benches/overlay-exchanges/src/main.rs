@@ -30,8 +30,11 @@ const NODES: u8 = 10;
 const USED: u8 = 5;
 /// A node counts as used for a minute after a session.
 const SESSION_INTERVAL: Duration = Duration::from_secs(40);
-/// Most kbit/s of a node in each direction.
-const LIMIT: f64 = 16.0;
+/// Most kbit/s of a node in each direction while the legs are steady, and while every one changes.
+const STEADY_LIMIT: f64 = 16.0;
+const CHANGING_LIMIT: f64 = 32.0;
+/// How often the delay of every leg changes.
+const CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 const PORT: u16 = 80;
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
@@ -45,6 +48,9 @@ struct Plan {
     /// Seconds before it, in which the nodes find each other
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3600))]
     before: u64,
+    /// Change the delay of every leg each second, by up to 20 ms at each node
+    #[arg(long)]
+    changing: bool,
     /// The program
     #[arg(long, default_value = "target/release/midspan", value_name = "FILE")]
     midspan: PathBuf,
@@ -56,11 +62,15 @@ struct Plan {
 fn main() -> Result<ExitCode, Failure> {
     let plan = Plan::parse();
     let all = plan.before + plan.seconds;
+    let (legs, limit) = match plan.changing {
+        true => ("legs whose delay changes each second", CHANGING_LIMIT),
+        false => ("steady legs", STEADY_LIMIT),
+    };
     eprintln!(
-        "{NODES} nodes, each with sessions to {USED} others: {:.1} minutes",
+        "{NODES} nodes, each with sessions to {USED} others, {legs}: {:.1} minutes",
         all as f64 / 60.0
     );
-    let mesh = Mesh::start(&plan.midspan)?;
+    let mut mesh = Mesh::start(&plan.midspan, plan.changing)?;
     mesh.run(Duration::from_secs(plan.before))?;
     let (begin, before) = (Instant::now(), mesh.bytes()?);
     mesh.run(Duration::from_secs(plan.seconds))?;
@@ -73,17 +83,17 @@ fn main() -> Result<ExitCode, Failure> {
             .map(|(after, before)| (after[direction] - before[direction]) as f64 * 8e-3 / seconds)
             .collect();
         let spread = Spread::of(&rates).ok_or("no node")?;
-        is_met &= spread.greatest <= LIMIT;
+        is_met &= spread.greatest <= limit;
         println_unless(
             plan.json,
             &format!(
-                "{name}: {:.1} kbit/s (median of the nodes), least {:.1}, greatest {:.1}, at most {LIMIT}",
+                "{name}: {:.1} kbit/s (median of the nodes), least {:.1}, greatest {:.1}, at most {limit}",
                 spread.median, spread.least, spread.greatest
             ),
         );
         let record = Record::new(
             "overlay exchanges",
-            "",
+            legs,
             name,
             "bit/s",
             By::Measurement,
@@ -118,10 +128,12 @@ struct Mesh {
     nodes: Vec<(NetworkNamespace, Program)>,
     _hosts: Vec<NetworkNamespace>,
     _folder: TempDir,
+    /// How often the delays have changed; `None` if they stay.
+    changes: Option<u64>,
 }
 
 impl Mesh {
-    fn start(midspan: &Path) -> Result<Self, Failure> {
+    fn start(midspan: &Path, changing: bool) -> Result<Self, Failure> {
         let switch = Node::host("switch").without_ipv6().make()?;
         switch.output_of("ip", &["link", "add", "switch", "type", "bridge"])?;
         switch.output_of("ip", &["link", "set", "switch", "up"])?;
@@ -155,11 +167,12 @@ impl Mesh {
             nodes: running,
             _hosts: vec![switch, server],
             _folder: folder,
+            changes: changing.then_some(0),
         })
     }
 
     /// Opens sessions for this time.
-    fn run(&self, time: Duration) -> Result<(), Failure> {
+    fn run(&mut self, time: Duration) -> Result<(), Failure> {
         let end = Instant::now() + time;
         loop {
             for ((node, _), number) in self.nodes.iter().zip(1..) {
@@ -168,12 +181,42 @@ impl Mesh {
                     node.run(move || session(port))??;
                 }
             }
+            let next = end.min(Instant::now() + SESSION_INTERVAL);
+            self.wait_until(next)?;
+            if Instant::now() >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits, and meanwhile changes the delays if they change.
+    fn wait_until(&mut self, end: Instant) -> Result<(), Failure> {
+        loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(SESSION_INTERVAL));
+            if self.changes.is_none() {
+                std::thread::sleep(left);
+                continue;
+            }
+            self.change_delays()?;
+            std::thread::sleep(left.min(CHANGE_INTERVAL));
         }
+    }
+
+    /// Gives each node another delay towards the switch.
+    fn change_delays(&mut self) -> Result<(), Failure> {
+        let Some(changes) = &mut self.changes else {
+            return Ok(());
+        };
+        *changes += 1;
+        for ((node, _), number) in self.nodes.iter().zip(0..) {
+            let delay = format!("{}ms", delay(number, *changes));
+            let netem = ["qdisc", "replace", "dev", "mesh", "root", "netem", "delay"];
+            node.output_of("tc", &[netem.as_slice(), &[&delay]].concat())?;
+        }
+        Ok(())
     }
 
     /// The bytes that each node has sent and received at the switch.
@@ -193,6 +236,11 @@ fn counted(shown: &str) -> Option<[u64; 2]> {
         after.split(',').next()?.parse().ok()
     };
     Some([of("tx")?, of("rx")?])
+}
+
+/// The delay of a node in milliseconds, 1…20, after this number of changes: each change is one of 7 or 13 ms.
+const fn delay(node: u64, changes: u64) -> u64 {
+    (node * 3 + changes * 7) % 20 + 1
 }
 
 /// The nodes through which sessions of this node go.

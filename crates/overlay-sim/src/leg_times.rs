@@ -14,23 +14,30 @@ use midspan_units::{BitRate, ByteSize, TimeSpan};
 /// Binary digits of each quantity that are kept behind the first one.
 const ROUND_TRIP_DIGITS: u32 = 8;
 const OTHER_DIGITS: u32 = 7;
-/// Places of the table; a power of two. A new entry replaces the one at its place. An entry takes 32 bytes.
-const PLACES: usize = 1 << 18;
+/// Binary digits of the exponent of a number.
+const EXPONENT: u32 = 11;
+/// Places of the table; a power of two. A new entry replaces the one at its place. An entry takes 16 bytes.
+const PLACES: usize = 1 << PLACE_BITS;
+const PLACE_BITS: u32 = 18;
 
-/// Round trip, loss, rate and congestion control.
-type Key = (u32, u32, u32, u8);
+/// Exponent and first digits of round trip, loss and rate, and the congestion control.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Key(u64);
 
 /// The times of transfers of one size over single legs. Several nodes share it: a time depends on its key only, never on
 /// the requests before it.
 #[derive(Debug)]
 pub struct LegTimes {
     size: ByteSize,
-    table: Mutex<Vec<Option<Entry>>>,
+    table: Mutex<Vec<Entry>>,
 }
 
-/// A key, and the seconds of a transfer; `None` if the leg passes nothing.
+/// A key, and the seconds of a transfer; infinite if the leg passes nothing.
 #[derive(Debug, Clone, Copy)]
-struct Entry(Key, Option<f64>);
+struct Entry(Key, f64);
+
+/// No leg has this key: its exponents are those of numbers that are not finite.
+const FREE: Entry = Entry(Key(u64::MAX), f64::INFINITY);
 
 impl LegTimes {
     /// An empty table for transfers of this size.
@@ -38,7 +45,7 @@ impl LegTimes {
     pub fn new(size: ByteSize) -> Self {
         Self {
             size,
-            table: Mutex::new(vec![None; PLACES]),
+            table: Mutex::new(vec![FREE; PLACES]),
         }
     }
 }
@@ -52,68 +59,71 @@ impl CompletionTimes for LegTimes {
         // Each entry is complete, whatever happened to the thread that had the lock.
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         completion_time_apart(legs, |leg| {
-            let key = key(leg);
-            let time = || rounded(leg, key).transfer_seconds(size);
-            let Some(place) = table.get_mut(place(key)) else {
-                return time();
+            let key = Key::of(leg);
+            let seconds = || key.rounded(leg).transfer_seconds(size);
+            let Some(place) = table.get_mut(key.place()) else {
+                return seconds();
             };
-            match place {
-                Some(Entry(other, time)) if *other == key => *time,
-                _ => place.insert(Entry(key, time())).1,
+            if place.0 != key {
+                *place = Entry(key, seconds().unwrap_or(f64::INFINITY));
             }
+            Some(place.1).filter(|seconds| seconds.is_finite())
         })
     }
 }
 
-fn key(leg: &RouteLeg) -> Key {
-    (
-        shortened(leg.round_trip.as_seconds(), ROUND_TRIP_DIGITS),
-        shortened(leg.loss, OTHER_DIGITS),
-        shortened(leg.rate.bits_per_second() as f64, OTHER_DIGITS),
-        leg.congestion as u8,
-    )
-}
-
-/// The place of a key (the steps of SplitMix64).
-fn place((round_trip, loss, rate, congestion): Key) -> usize {
-    let mut mixed = u64::from(round_trip) << 32 | u64::from(congestion);
-    for more in [u64::from(loss) << 32 | u64::from(rate), 0] {
-        mixed = (mixed ^ more).wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^= mixed >> 31;
+impl Key {
+    fn of(leg: &RouteLeg) -> Self {
+        let parts = [
+            (leg.round_trip.as_seconds(), ROUND_TRIP_DIGITS),
+            (leg.loss, OTHER_DIGITS),
+            (leg.rate.bits_per_second() as f64, OTHER_DIGITS),
+        ];
+        let mut key = leg.congestion as u64;
+        for (value, digits) in parts {
+            key = key << (EXPONENT + digits) | shortened(value, digits);
+        }
+        Self(key)
     }
-    #[allow(clippy::cast_possible_truncation)] // Below the number of places.
-    let place = (mixed % PLACES as u64) as usize;
-    place
+
+    /// The place in the table: the first digits of the product with an odd number (Knuth's multiplicative hashing).
+    const fn place(self) -> usize {
+        #[allow(clippy::cast_possible_truncation)] // Below the number of places.
+        let place = (self.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACE_BITS)) as usize;
+        place
+    }
+
+    /// The leg in the middle of those with this key.
+    fn rounded(self, leg: &RouteLeg) -> RouteLeg {
+        let rest = self.0;
+        let rate = middle(rest, OTHER_DIGITS);
+        let rest = rest >> (EXPONENT + OTHER_DIGITS);
+        let loss = middle(rest, OTHER_DIGITS);
+        let rest = rest >> (EXPONENT + OTHER_DIGITS);
+        let round_trip = middle(rest, ROUND_TRIP_DIGITS);
+        // Below 2⁶³.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let (rate, round_trip) = (rate as u64, (round_trip * 1e9) as u64);
+        RouteLeg {
+            round_trip: TimeSpan::from_nanoseconds(round_trip),
+            loss: loss.min(1.0),
+            rate: BitRate::from_bits_per_second(rate).unwrap_or(leg.rate),
+            ..*leg
+        }
+    }
 }
 
 /// Exponent and first digits of a number that is not negative.
-#[allow(clippy::cast_possible_truncation)] // The sign is 0, so at most 11 + 20 bits are left.
-fn shortened(value: f64, digits: u32) -> u32 {
-    (value.to_bits() >> (52 - digits)) as u32
+const fn shortened(value: f64, digits: u32) -> u64 {
+    value.to_bits() >> (52 - digits)
 }
 
-/// The number in the middle of those with these digits.
-fn middle(short: u32, digits: u32) -> f64 {
-    let first = u64::from(short) << (52 - digits);
+/// The number in the middle of those with these digits, which are the last ones of `key`.
+const fn middle(key: u64, digits: u32) -> f64 {
+    let first = key << (64 - EXPONENT - digits) >> 1;
     match first {
         0 => 0.0,
         _ => f64::from_bits(first | (1 << (51 - digits))),
-    }
-}
-
-fn rounded(leg: &RouteLeg, (round_trip, loss, rate, _): Key) -> RouteLeg {
-    // Below 2⁶³.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let rate = BitRate::from_bits_per_second(middle(rate, OTHER_DIGITS) as u64);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    let round_trip = (middle(round_trip, ROUND_TRIP_DIGITS) * 1e9) as u64;
-    RouteLeg {
-        round_trip: TimeSpan::from_nanoseconds(round_trip),
-        loss: middle(loss, OTHER_DIGITS).min(1.0),
-        rate: rate.unwrap_or(leg.rate),
-        ..*leg
     }
 }
 
@@ -182,7 +192,7 @@ mod tests {
         /// for each time; but each time is the exact one of legs that are this close.
         #[test]
         fn a_time_is_that_of_legs_that_are_nearly_the_same(leg in leg()) {
-            let rounded = rounded(&leg, key(&leg));
+            let rounded = Key::of(&leg).rounded(&leg);
             let differs = |one: f64, other: f64| (one / other - 1.0).abs();
             prop_assert!(differs(rounded.round_trip.as_seconds(), leg.round_trip.as_seconds()) < 1.0 / 511.0);
             prop_assert!(differs(rounded.loss, leg.loss) < 1.0 / 255.0);

@@ -24,6 +24,32 @@ pub fn apart(legs: &[RouteLeg], size: ByteSize) -> Option<TimeSpan> {
     completion_time_apart(legs, |leg| leg.transfer_seconds(size))
 }
 
+/// A leg for one more session from one node to another one, and the seconds of the transfer over it alone.
+#[derive(Clone, Copy)]
+struct Timed {
+    leg: RouteLeg,
+    seconds: Option<f64>,
+}
+
+impl Timed {
+    fn new(truth: &Truth, now: f64, (from, to): (usize, usize), size: ByteSize) -> Option<Self> {
+        let leg = truth.shared(now, from, to)?;
+        let seconds = leg.transfer_seconds(size);
+        Some(Self { leg, seconds })
+    }
+
+    fn round_trip(&self) -> f64 {
+        self.leg.round_trip.as_seconds()
+    }
+}
+
+/// The completion time over these legs in seconds.
+fn time<const LEGS: usize>(legs: [Timed; LEGS]) -> f64 {
+    let mut seconds = legs.into_iter().map(|leg| leg.seconds);
+    let time = completion_time_apart(&legs.map(|leg| leg.leg), |_| seconds.next().flatten());
+    time.map_or(f64::INFINITY, TimeSpan::as_seconds)
+}
+
 /// The best routes from `ingress` to `exit` over these transit nodes.
 pub fn best(
     truth: &Truth,
@@ -32,44 +58,36 @@ pub fn best(
     transit: &[usize],
     size: ByteSize,
 ) -> Best {
-    let time = |legs: &[RouteLeg]| apart(legs, size).map_or(f64::INFINITY, TimeSpan::as_seconds);
-    let seconds = |leg: &RouteLeg| leg.round_trip.as_seconds();
-    let direct = truth.shared(now, exit, ingress);
-    let direct = direct.map_or(f64::INFINITY, |leg| time(&[leg]));
+    let leg = |from, to| Timed::new(truth, now, (from, to), size);
+    let direct = leg(exit, ingress).map_or(f64::INFINITY, |leg| time([leg]));
     let mut best = Best {
         direct,
         over_one: direct,
         over_two: direct,
     };
-    let ends: Vec<(usize, RouteLeg, RouteLeg)> = transit
-        .iter()
-        .filter_map(|node| {
-            let first = truth.shared(now, exit, *node)?;
-            Some((*node, first, truth.shared(now, *node, ingress)?))
-        })
-        .collect();
-    for (_, first, last) in &ends {
-        best.over_one = best.over_one.min(time(&[*first, *last]));
+    let to_node = |node: &usize| Some((*node, leg(exit, *node)?));
+    let firsts: Vec<(usize, Timed)> = transit.iter().filter_map(to_node).collect();
+    let from_node = |node: &usize| Some((*node, leg(*node, ingress)?));
+    let lasts: Vec<(usize, Timed)> = transit.iter().filter_map(from_node).collect();
+    for (node, first) in &firsts {
+        if let Some((_, last)) = lasts.iter().find(|(other, _)| other == node) {
+            best.over_one = best.over_one.min(time([*first, *last]));
+        }
     }
-    best.over_two = best.over_two.min(best.over_one);
-    let from_exit = transit
-        .iter()
-        .filter_map(|node| Some((*node, truth.shared(now, exit, *node)?)));
-    let from_exit: Vec<(usize, RouteLeg)> = from_exit.collect();
-    let to_ingress = transit
-        .iter()
-        .filter_map(|node| Some((*node, truth.shared(now, *node, ingress)?)));
-    let to_ingress: Vec<(usize, RouteLeg)> = to_ingress.collect();
-    for (far, first) in &from_exit {
-        for (near, last) in to_ingress.iter().filter(|(near, _)| near != far) {
+    best.over_two = best.over_one;
+    for (far, first) in &firsts {
+        for (near, last) in lasts.iter().filter(|(near, _)| near != far) {
+            let round_trips = first.round_trip() + last.round_trip();
             // Set-up and request alone take 2.5 round trips.
-            if 2.5 * (seconds(first) + seconds(last)) >= best.over_two {
+            if 2.5 * round_trips >= best.over_two {
                 continue;
             }
-            if let Some(middle) = truth.shared(now, *far, *near)
-                && 2.5 * (seconds(first) + seconds(&middle) + seconds(last)) < best.over_two
+            if let Some(leg) = truth.shared(now, *far, *near)
+                && 2.5 * (round_trips + leg.round_trip.as_seconds()) < best.over_two
             {
-                best.over_two = best.over_two.min(time(&[*first, middle, *last]));
+                let seconds = leg.transfer_seconds(size);
+                let middle = Timed { leg, seconds };
+                best.over_two = best.over_two.min(time([*first, middle, *last]));
             }
         }
     }

@@ -49,35 +49,39 @@ impl Running {
 #[derive(Debug, Default)]
 pub struct Sessions {
     places: Vec<Option<Session>>,
-    free: Vec<usize>,
+    free: Vec<u32>,
 }
 
 impl Sessions {
-    /// Adds a session.
-    pub fn add(&mut self, session: Session) -> usize {
+    /// Adds a session. There is room for 2³² sessions at the same time.
+    pub fn add(&mut self, session: Session) -> u32 {
         match self.free.pop() {
             Some(place) => {
-                if let Some(free) = self.places.get_mut(place) {
+                if let Some(free) = self.place(place) {
                     *free = Some(session);
                 }
                 place
             }
             None => {
                 self.places.push(Some(session));
-                self.places.len() - 1
+                u32::try_from(self.places.len() - 1).unwrap_or(u32::MAX)
             }
         }
     }
 
     /// A session.
-    pub fn get_mut(&mut self, place: usize) -> Option<&mut Session> {
-        self.places.get_mut(place)?.as_mut()
+    pub fn get_mut(&mut self, place: u32) -> Option<&mut Session> {
+        self.place(place)?.as_mut()
     }
 
     /// Removes a session.
-    pub fn remove(&mut self, place: usize) -> Option<Session> {
-        let session = self.places.get_mut(place)?.take();
+    pub fn remove(&mut self, place: u32) -> Option<Session> {
+        let session = self.place(place)?.take();
         self.free.extend(session.is_some().then_some(place));
         session
+    }
+
+    fn place(&mut self, place: u32) -> Option<&mut Option<Session>> {
+        self.places.get_mut(usize::try_from(place).ok()?)
     }
 }

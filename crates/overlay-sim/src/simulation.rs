@@ -39,17 +39,17 @@ const COMPARED: [ByteSize; 2] = [
 const OBSERVED: usize = 8;
 const SERVER_PORT: u16 = 443;
 
-/// An event; the numbers are places in the simulation's lists.
+/// An event; the numbers are places in the simulation's lists. They are short, because many events wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     /// The next session begins.
     Arrival,
     /// A session tries a route.
-    Try(usize),
+    Try(u32),
     /// A session may have ended.
-    End(usize),
+    End(u32),
     /// An exchange is due.
-    Exchange(usize),
+    Exchange(u32),
     /// Loads are measured.
     Tick,
     /// Nodes fail.
@@ -157,7 +157,7 @@ impl Simulation {
 
     fn begin(&mut self) {
         let mut random = Random::new(self.settings.seed, "exchanges");
-        for exchange in 0..self.exchanges.len() {
+        for exchange in (0..).take(self.exchanges.len()) {
             self.add(10.0 * random.uniform(), Event::Exchange(exchange));
         }
         self.add(BEFORE, Event::Arrival);
@@ -229,7 +229,7 @@ impl Simulation {
     }
 
     /// The ingress chooses a route, and calls it.
-    fn attempt(&mut self, now: Time, at: f64, place: usize) {
+    fn attempt(&mut self, now: Time, at: f64, place: u32) {
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };
@@ -278,7 +278,7 @@ impl Simulation {
         &mut self,
         now: Time,
         at: f64,
-        place: usize,
+        place: u32,
         (route, stops, hop): (Route, &[usize], usize),
     ) {
         let reporter = (hop > 0).then(|| stops.get(hop)).flatten();
@@ -320,7 +320,7 @@ impl Simulation {
     }
 
     /// No route is left.
-    fn give_up(&mut self, place: usize) {
+    fn give_up(&mut self, place: u32) {
         self.results.failed += 1;
         if let Some(session) = self.sessions.remove(place)
             && self.is_after_failure(session.began)
@@ -331,7 +331,7 @@ impl Simulation {
     }
 
     /// The route works: the session begins on it.
-    fn open(&mut self, now: Time, at: f64, place: usize, (route, stops): (&Route, Vec<usize>)) {
+    fn open(&mut self, now: Time, at: f64, place: u32, (route, stops): (&Route, Vec<usize>)) {
         let Some(legs) = self.truth.legs(at, &stops) else {
             return;
         };
@@ -371,7 +371,7 @@ impl Simulation {
     }
 
     /// Compares the chosen route with the straight one and with the oracle.
-    fn compare(&mut self, at: f64, place: usize, running: &Running) {
+    fn compare(&mut self, at: f64, place: u32, running: &Running) {
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };
@@ -390,7 +390,7 @@ impl Simulation {
         }
     }
 
-    fn begin_on(&mut self, at: f64, place: usize, mut running: Running) {
+    fn begin_on(&mut self, at: f64, place: u32, mut running: Running) {
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };

@@ -15,25 +15,24 @@ const FIRST_WINDOW: f64 = 10.0;
 
 impl Simulation {
     /// A node requests the row of another one. Without an answer, it tries again at the same interval.
-    pub(super) fn exchange(&mut self, now: Time, at: f64, place: usize) {
+    pub(super) fn exchange(&mut self, now: Time, at: f64, place: u32) {
         if at >= self.end() {
             return;
         }
-        let Some((from, to)) = self.exchanges.get(place).copied() else {
+        let exchange = usize::try_from(place).ok();
+        let exchange = exchange.and_then(|place| self.exchanges.get(place).copied());
+        let Some((from, to)) = exchange else {
             return;
         };
-        let leg = self.truth.leg(at, from, to);
-        let row = leg.and_then(|_| Some(self.members.get_mut(to)?.row(now)));
-        let Some(name) = self.members.get(to).map(|other| other.name.clone()) else {
+        let Ok([member, other]) = self.members.get_disjoint_mut([from, to]) else {
             return;
         };
-        let Some(member) = self.members.get_mut(from) else {
-            return;
-        };
-        if let (Some(leg), Some(row)) = (leg, row) {
-            member.known.note_row(now, &name, span(leg.round_trip), row);
+        if let Some(leg) = self.truth.leg(at, from, to) {
+            let round_trip = span(leg.round_trip);
+            let row = other.row(now);
+            member.known.note_row(now, &other.name, round_trip, row);
         }
-        let interval = member.known.interval(now, &name).as_seconds();
+        let interval = member.known.interval(now, &other.name).as_seconds();
         self.add(at + interval, Event::Exchange(place));
     }
 
@@ -82,7 +81,7 @@ impl Simulation {
     }
 
     /// Ends a session if it has carried all its data; otherwise, looks again later.
-    pub(super) fn end_if_complete(&mut self, now: Time, at: f64, place: usize) {
+    pub(super) fn end_if_complete(&mut self, now: Time, at: f64, place: u32) {
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };

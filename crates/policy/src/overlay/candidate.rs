@@ -16,7 +16,7 @@ pub struct Candidate {
     /// The predicted completion time up to the exit; `None` if a leg is not measured.
     pub prediction: Option<TimeSpan>,
     /// Why it is not taken, whatever the prediction; `None` if nothing is against it.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<Box<Obstacle>>,
     /// The load of its busiest transit node in 1/1000, as the nodes have reported it, smoothed over 10 s.
     pub load: u16,
     /// The share of new sessions that its transit nodes keep; the others take another route.
@@ -59,7 +59,7 @@ impl Candidate {
     /// Whether it may be tried although it has no rank: nothing has shown that it does not work.
     #[must_use]
     pub fn may_work(&self) -> bool {
-        match &self.obstacle {
+        match self.obstacle.as_deref() {
             None | Some(Obstacle::Unmeasured { .. }) => true,
             Some(Obstacle::Unwell(_, health)) => {
                 matches!(health, Health::Unknown | Health::Probation)

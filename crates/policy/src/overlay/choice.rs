@@ -196,11 +196,13 @@ impl ChosenRoutes {
                 known.refresh_assumed(now, &self.topology);
                 let transfer = self.overlay.choice.transfer;
                 let candidates = known.candidates_in(now, &self.topology, transfer, exit);
-                known
-                    .present
-                    .entry(exit.clone())
-                    .or_default()
-                    .evaluate(now, candidates);
+                match known.present.get_mut(exit) {
+                    Some(present) => present.evaluate(now, candidates),
+                    None => {
+                        let present = known.present.entry(exit.clone()).or_default();
+                        present.evaluate(now, candidates);
+                    }
+                }
             }
         }
         let site = match wanted.host {
@@ -377,14 +379,8 @@ impl ChosenRoutes {
         let mut dice = known.dice;
         let explores = self.overlay.choice.explore.happens(dice.next());
         let present = known.present.get(exit)?;
-        let mut candidates: Vec<&Candidate> = present.candidates().iter().collect();
-        candidates.retain(|candidate| !wanted.tried.contains(&candidate.route));
-        // The best first, then those without a rank, the shortest first.
-        candidates.sort_by_key(|candidate| {
-            candidate
-                .rank()
-                .unwrap_or(TimeSpan::from_nanoseconds(u64::MAX))
-        });
+        let untried = |candidate: &&Candidate| !wanted.tried.contains(&candidate.route);
+        let candidates: Vec<&Candidate> = present.in_order().filter(untried).collect();
         let of_present = candidates
             .iter()
             .find(|candidate| {

@@ -102,6 +102,8 @@ pub(super) struct NodeState<'a> {
     pub kept: KeptShare,
     /// When it has last answered.
     pub heard: Option<Time>,
+    /// The leg to it, if no leg is over an uplink.
+    pub only_leg: Option<&'a Peer>,
 }
 
 /// Why a call has failed, if the server is not the reason.
@@ -322,7 +324,7 @@ impl KnownOverlay {
             let is_up = health < Health::Suspect;
             RowLeg::of(now, to.node(), &peer.leg).filter(|_| is_up)
         });
-        let mut best: Vec<RowLeg> = Vec::new();
+        let mut best: Vec<RowLeg> = Vec::with_capacity(self.peers.len());
         for leg in legs {
             // The legs to one node over several uplinks are neighbours.
             match best.last_mut().filter(|last| last.to == leg.to) {
@@ -394,6 +396,7 @@ impl KnownOverlay {
     pub(super) fn node_state(&self, now: Time, node: &NodeName) -> NodeState<'_> {
         let mut state = NodeState::default();
         for peer in self.legs_of(node) {
+            state.only_leg = (!self.has_uplinks).then_some(peer);
             let row = peer.row.as_ref().map(|(at, row)| (*at, row.as_ref()));
             let newer = |(at, _): &(Time, &Row)| state.row.is_none_or(|(other, _)| *at >= other);
             state.row = row.filter(newer).or(state.row);
@@ -415,9 +418,7 @@ impl KnownOverlay {
         now: Time,
         node: &NodeName,
     ) -> Option<(Option<TimeSpan>, Health)> {
-        let peer = self.peers.get(node)?;
-        let health = peer.liveness.health(now, peer.rhythm(now));
-        Some((peer.leg.round_trip.get(now), health))
+        Some(self.peers.get(node)?.first_leg(now))
     }
 
     /// The newest row of a node, and when it arrived, unless it is too old.
@@ -437,11 +438,13 @@ impl KnownOverlay {
         &self.timed
     }
 
+    /// Whether calls over any leg between two other nodes have failed.
+    pub(super) fn has_broken_legs(&self) -> bool {
+        !self.broken.is_empty()
+    }
+
     /// Whether calls over a leg between two other nodes have failed recently.
     pub(super) fn is_broken(&self, now: Time, from: &NodeName, to: &NodeName) -> bool {
-        if self.broken.is_empty() {
-            return false;
-        }
         let liveness = self.broken.get(&between(from, to));
         liveness.is_some_and(|it| it.health(now, NO_RHYTHM) >= Health::Suspect)
     }
@@ -492,6 +495,12 @@ impl KnownOverlay {
 }
 
 impl Peer {
+    /// The present round trip of the leg to the node, and whether the node can be used.
+    pub(super) fn first_leg(&self, now: Time) -> (Option<TimeSpan>, Health) {
+        let health = self.liveness.health(now, self.rhythm(now));
+        (self.leg.round_trip.get(now), health)
+    }
+
     fn rhythm(&self, now: Time) -> Rhythm {
         // A node that was not used until now answers at the long interval once more.
         let is_used = self.used.is_some_and(|(at, since)| {

@@ -51,6 +51,8 @@ impl<'a> LazyRates<'a> {
 fn rates(now: Time, known: &KnownOverlay, topology: &Topology) -> Rates {
     let mut rates = Rates::default();
     let own = topology.own();
+    let mut wanted: Vec<&NodeName> = topology.transit().chain([own]).collect();
+    wanted.sort_unstable();
     for (name, peer) in known.peers() {
         if let Some(rate) = peer.leg.rate.get(now) {
             rates.note_out(own, rate);
@@ -62,9 +64,14 @@ fn rates(now: Time, known: &KnownOverlay, topology: &Topology) -> Rates {
         if let Some(most) = row.legs.iter().filter_map(|leg| leg.rate).max() {
             rates.note_out(name, most);
         }
-        for to in topology.transit().iter().chain([own]) {
-            if let Some(rate) = row.rate_to(to) {
-                rates.note_into(to, rate);
+        // The legs of a row are in the order of their names, too.
+        let mut left = wanted.iter().peekable();
+        for leg in &row.legs {
+            while left.next_if(|to| **to < &leg.to).is_some() {}
+            match (left.peek(), leg.rate) {
+                (Some(to), Some(rate)) if **to == &leg.to => rates.note_into(to, rate),
+                (Some(_), _) => {}
+                (None, _) => break,
             }
         }
     }

@@ -20,7 +20,13 @@ pub const LONGEST_NODE_NAME: usize = 32;
 pub struct NodeName {
     /// The first bytes and zeros, so that most comparisons need no more. No name has a zero.
     first: u64,
-    text: Arc<str>,
+    text: Arc<Text>,
+}
+
+/// Behind a thin pointer: rows and routes have many names.
+#[derive(Debug)]
+struct Text {
+    text: Box<str>,
     has_uplink: bool,
 }
 
@@ -46,22 +52,29 @@ impl NodeName {
         }
         Self {
             first: u64::from_be_bytes(first),
-            has_uplink: text.contains(BY_UPLINK),
-            text: text.into(),
+            text: Arc::new(Text {
+                has_uplink: text.contains(BY_UPLINK),
+                text: text.into(),
+            }),
         }
+    }
+
+    /// Whether the first bytes are the whole name.
+    const fn is_short(&self) -> bool {
+        self.first.to_be_bytes()[FIRST - 1] == 0
     }
 
     /// The name.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.text
+        &self.text.text
     }
 
     /// The name of the leg from this machine to the node over one of its uplinks. It is a name within this process:
     /// other nodes read the name of the node.
     #[must_use]
     pub fn by_uplink(&self, uplink: &Self) -> Self {
-        Self::of(&format!("{}{BY_UPLINK}{}", self.plain(), uplink.text))
+        Self::of(&format!("{}{BY_UPLINK}{}", self.plain(), uplink.as_str()))
     }
 
     /// The name of the node, without the uplink of a leg.
@@ -76,16 +89,18 @@ impl NodeName {
     /// The uplink of a leg.
     #[must_use]
     pub fn uplink(&self) -> Option<&str> {
-        if !self.has_uplink {
+        if !self.text.has_uplink {
             return None;
         }
-        self.text.split_once(BY_UPLINK).map(|(_, uplink)| uplink)
+        self.as_str()
+            .split_once(BY_UPLINK)
+            .map(|(_, uplink)| uplink)
     }
 
     /// Whether both are the same node, over any uplink.
     #[must_use]
     pub fn is_node(&self, other: &Self) -> bool {
-        match self.has_uplink || other.has_uplink {
+        match self.text.has_uplink || other.text.has_uplink {
             true => self.plain() == other.plain(),
             false => self == other,
         }
@@ -93,16 +108,17 @@ impl NodeName {
 
     /// The text of the node's name, without the uplink of a leg.
     pub(super) fn plain(&self) -> &str {
-        match self.has_uplink {
-            true => self.text.split(BY_UPLINK).next().unwrap_or(&self.text),
-            false => &self.text,
+        match self.text.has_uplink {
+            true => self.as_str().split(BY_UPLINK).next().unwrap_or_default(),
+            false => self.as_str(),
         }
     }
 }
 
 impl PartialEq for NodeName {
     fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
+        // Two names with the same first bytes are both short, or neither is.
+        self.first == other.first && (self.is_short() || self.as_str() == other.as_str())
     }
 }
 
@@ -117,19 +133,18 @@ impl PartialOrd for NodeName {
 impl Ord for NodeName {
     /// The order of the texts. Short names are compared without reading them.
     fn cmp(&self, other: &Self) -> Ordering {
-        let (length, of_other) = (self.text.len(), other.text.len());
         self.first
             .cmp(&other.first)
-            .then_with(|| match length <= FIRST && of_other <= FIRST {
-                true => length.cmp(&of_other),
-                false => self.text.cmp(&other.text),
+            .then_with(|| match self.is_short() {
+                true => Ordering::Equal,
+                false => self.as_str().cmp(other.as_str()),
             })
     }
 }
 
 impl Hash for NodeName {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.as_str().hash(state);
     }
 }
 
@@ -156,13 +171,13 @@ impl TryFrom<String> for NodeName {
 
 impl From<NodeName> for String {
     fn from(name: NodeName) -> Self {
-        name.text.as_ref().to_owned()
+        name.as_str().to_owned()
     }
 }
 
 impl fmt::Display for NodeName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.as_str())
     }
 }
 

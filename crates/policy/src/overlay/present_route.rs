@@ -43,6 +43,8 @@ const DWELLS: [TimeSpan; 4] = [
 const LONGEST_DWELL: TimeSpan = TimeSpan::from_seconds(640);
 /// After the voluntary changes of an hour, a route that takes this many times as long as the best one is left.
 const UNBEARABLE: u64 = 4;
+/// In place of the prediction of a route without a rank. No prediction is as long.
+const UNRANKED: TimeSpan = TimeSpan::from_nanoseconds(u64::MAX);
 /// Most routes that are remembered as left.
 const MOST_LEFT: usize = 64;
 
@@ -63,7 +65,10 @@ pub struct PresentRoute {
     left: BTreeMap<Route, Time>,
     /// The routes as they were at the newest evaluation.
     candidates: Vec<Candidate>,
-    near: Vec<Route>,
+    /// The places of the candidates: the shortest prediction first, then those without a rank in the order of the search.
+    order: Vec<usize>,
+    /// The places of those that are as good as the present one.
+    near: Vec<usize>,
     /// Changes since the start.
     changes: Changes,
 }
@@ -105,10 +110,16 @@ impl PresentRoute {
         &self.candidates
     }
 
+    /// The same, the shortest prediction first, then those without a rank.
+    pub fn in_order(&self) -> impl Iterator<Item = &Candidate> {
+        let places = self.order.iter();
+        places.filter_map(|place| self.candidates.get(*place))
+    }
+
     /// Routes that are as good as the present one.
-    #[must_use]
-    pub fn near(&self) -> &[Route] {
-        &self.near
+    pub fn near(&self) -> impl ExactSizeIterator<Item = Option<&Candidate>> {
+        let places = self.near.iter();
+        places.map(|place| self.candidates.get(*place))
     }
 
     /// Changes of the route since the start.
@@ -137,11 +148,16 @@ impl PresentRoute {
             self.voluntary.pop_front();
         }
         self.left.retain(|_, at| now.since(*at) < RECENT);
-        let ranked = candidates
-            .iter()
-            .filter_map(|candidate| Some((&candidate.route, candidate.rank()?)));
-        let mut ranked: Vec<(&Route, TimeSpan)> = ranked.collect();
-        ranked.sort_by_key(|(_, time)| *time);
+        let ranks = candidates.iter().enumerate();
+        let ranks = ranks.map(|(place, it)| (it.rank().unwrap_or(UNRANKED), place));
+        let mut order: Vec<(TimeSpan, usize)> = ranks.collect();
+        order.sort_unstable();
+        let ranked = order.iter().take_while(|(time, _)| *time < UNRANKED);
+        let ranked =
+            ranked.filter_map(|(time, place)| Some((&candidates.get(*place)?.route, *time)));
+        let mut by_rank: Vec<(&Route, TimeSpan)> = Vec::with_capacity(candidates.len());
+        by_rank.extend(ranked);
+        let ranked = by_rank;
         let is_present = |route: &Route| self.route.as_ref() == Some(route);
         let present = ranked.iter().find(|(route, _)| is_present(route)).copied();
         match (present, ranked.first()) {
@@ -165,15 +181,17 @@ impl PresentRoute {
         }
         let present = self.route.as_ref();
         let time = ranked.iter().find(|(route, _)| Some(*route) == present);
-        let time = time.map(|(_, time)| *time);
-        let is_near = |(route, other): &&(&Route, TimeSpan)| {
-            Some(*route) != present
-                && !self.left.contains_key(*route)
-                && time.is_some_and(|time| *other * 100 <= time * NEAR)
+        let most = time.map(|(_, time)| *time * NEAR);
+        let is_near = |(_, (route, _)): &(&(TimeSpan, usize), &(&Route, TimeSpan))| {
+            Some(*route) != present && !self.left.contains_key(*route)
         };
-        let near = ranked.iter().filter(is_near);
-        let near = near.map(|(route, _)| (*route).clone()).collect();
-        self.near = near;
+        let near = order.iter().zip(&ranked);
+        let near = near
+            .take_while(|((time, _), _)| most.is_some_and(|most| *time * 100 <= most))
+            .filter(is_near);
+        self.near = near.map(|((_, place), _)| *place).collect();
+        self.order.clear();
+        self.order.extend(order.iter().map(|(_, place)| *place));
         self.candidates = candidates;
     }
 
@@ -250,7 +268,8 @@ mod tests {
                 route: route(&node),
                 prediction: Some(TimeSpan::from_milliseconds(*time)),
                 obstacle: (*time == 0)
-                    .then(|| Obstacle::Unwell(node.parse().unwrap(), Health::Suspect)),
+                    .then(|| Obstacle::Unwell(node.parse().unwrap(), Health::Suspect))
+                    .map(Box::new),
                 load: 0,
                 kept: Probability::ONE,
                 transit_heard: None,
@@ -278,7 +297,8 @@ mod tests {
         let mut present = PresentRoute::default();
         assert_eq!(run(&mut present, 0..10, &[300, 310]), []);
         assert_eq!(present.route(), Some(&route("n0")));
-        assert_eq!(present.near(), [route("n1")]);
+        let near: Vec<_> = present.near().map(|it| &it.unwrap().route).collect();
+        assert_eq!(near, [&route("n1")]);
         assert_eq!(run(&mut present, 10..700, &[300, 256]), []);
         assert_eq!(run(&mut present, 700..800, &[300, 255]), [701]);
         // Less than 10 ms better: never.

@@ -1,15 +1,20 @@
 //! The nodes of a session.
 
+use smallvec::SmallVec;
+
 use super::{MOST_HOPS, NodeName};
 
 /// The nodes of a session after the ingress, the exit last: 1 to [`MOST_HOPS`], each once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Route(Vec<NodeName>);
+pub struct Route(SmallVec<[NodeName; MOST_HOPS]>);
 
 impl Route {
     /// A route by these nodes; `None` if there are none, too many, or one of them twice.
     #[must_use]
-    pub fn new(nodes: Vec<NodeName>) -> Option<Self> {
+    pub fn new(nodes: impl IntoIterator<Item = NodeName>) -> Option<Self> {
+        // One more than fits is already too many.
+        let nodes: SmallVec<[NodeName; MOST_HOPS]> =
+            nodes.into_iter().take(MOST_HOPS + 1).collect();
         let is_first = |(place, node): (usize, &NodeName)| !nodes[..place].contains(node);
         let fits = (1..=MOST_HOPS).contains(&nodes.len());
         (fits && nodes.iter().enumerate().all(is_first)).then_some(Self(nodes))

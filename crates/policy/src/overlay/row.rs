@@ -49,39 +49,51 @@ impl Row {
 
     /// The same, where the leg is probably near this place, as in the row of another node. Stores its place there.
     pub(super) fn leg_near(&self, node: &NodeName, near: &Cell<usize>) -> Option<&RowLeg> {
-        if node.uplink().is_some() {
-            return self.leg_near(&node.node(), near);
-        }
         let at = near.get();
-        // Of several legs to the same node, the first one counts.
-        let is_first = |place: &usize| {
-            let before = place.checked_sub(1).and_then(|place| self.legs.get(place));
-            self.legs.get(*place).is_some_and(|leg| leg.to == *node)
-                && before.is_none_or(|leg| leg.to != *node)
-        };
-        let guesses = [Some(at), at.checked_sub(1), at.checked_add(1)];
-        let place = guesses.into_iter().flatten().find(is_first);
-        let place = place.unwrap_or_else(|| self.legs.partition_point(|leg| leg.to < *node));
-        let leg = self.legs.get(place).filter(|leg| leg.to == *node)?;
-        near.set(place);
-        Some(leg)
+        let there = |place: usize| self.legs.get(place).filter(|leg| leg.to == *node);
+        if let Some(leg) = there(at) {
+            return Some(leg);
+        }
+        // A row has no leg to its own node, so the places after this leg are lower by one than in another row.
+        let guesses = [at.wrapping_sub(1), at.wrapping_add(1)];
+        let place = guesses.into_iter().find(|place| there(*place).is_some());
+        let place = place.unwrap_or_else(|| self.place_near(at, node));
+        match there(place) {
+            Some(leg) => {
+                near.set(place);
+                Some(leg)
+            }
+            // Rows have the names of nodes, without uplinks.
+            None if node.uplink().is_some() => self.leg_near(&node.node(), near),
+            None => None,
+        }
     }
 
-    /// The largest rate to this node.
-    pub(super) fn rate_to(&self, node: &NodeName) -> Option<BitRate> {
-        let first = self.legs.partition_point(|leg| leg.to < *node);
-        let legs = self.legs.iter().skip(first);
-        let to_it = legs.take_while(|leg| leg.to == *node);
-        to_it.filter_map(|leg| leg.rate).max()
+    /// The place of the first leg that is not before this node, by steps from another place that double.
+    fn place_near(&self, at: usize, node: &NodeName) -> usize {
+        let is_before = |place: usize| self.legs.get(place).is_some_and(|leg| leg.to < *node);
+        let (mut low, mut high, mut step) = (at, at, 1);
+        while low > 0 && !is_before(low - 1) {
+            low = low.saturating_sub(step);
+            step *= 2;
+        }
+        while is_before(high) {
+            high = high.saturating_add(step);
+            step *= 2;
+        }
+        let (low, high) = (low.min(self.legs.len()), high.min(self.legs.len()));
+        let between = self.legs.get(low..high).unwrap_or(&[]);
+        low + between.partition_point(|leg| leg.to < *node)
     }
 
-    /// Keeps this number of legs, in the order of their names.
+    /// Keeps this number of legs, in the order of their names. Of several legs to the same node, the first one counts.
     pub(super) fn in_order(row: &mut Arc<Self>, most: usize) {
-        let is_in_order = row.legs.is_sorted_by(|one, next| one.to <= next.to);
+        let is_in_order = row.legs.is_sorted_by(|one, next| one.to < next.to);
         if row.legs.len() > most || !is_in_order {
             let row = Arc::make_mut(row);
             row.legs.truncate(most);
             row.legs.sort_by(|one, other| one.to.cmp(&other.to));
+            row.legs.dedup_by(|next, one| next.to == one.to);
         }
     }
 }
@@ -98,5 +110,54 @@ impl RowLeg {
             rate: leg.rate.get(now),
             congestion: leg.congestion,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn name(number: usize) -> NodeName {
+        format!("n{number:02}").parse().unwrap()
+    }
+
+    fn row(nodes: impl IntoIterator<Item = usize>) -> Row {
+        let leg = |to: usize| RowLeg {
+            to: name(to),
+            round_trip: TimeSpan::from_milliseconds(1 + to as u64),
+            loss: Probability::ZERO,
+            rate: None,
+            congestion: Congestion::Cubic,
+        };
+        let legs = nodes.into_iter().map(leg).collect();
+        Row {
+            legs,
+            ..Row::default()
+        }
+    }
+
+    #[test]
+    fn of_several_legs_to_a_node_the_first_one_counts() {
+        let mut both = row([3, 1, 3]);
+        both.legs[2].round_trip = TimeSpan::from_milliseconds(900);
+        let mut both = Arc::new(both);
+        Row::in_order(&mut both, MOST_ROW_LEGS);
+        assert_eq!(*both, row([1, 3]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_leg_is_found_from_any_place(
+            nodes in proptest::collection::btree_set(0_usize..60, 0..40),
+            wanted in proptest::collection::vec(0_usize..60, 0..40),
+            near in 0_usize..70,
+        ) {
+            let (row, near) = (row(nodes.iter().copied()), Cell::new(near));
+            for node in wanted {
+                let found = row.leg_near(&name(node), &near);
+                prop_assert_eq!(found.map(|leg| leg.to.clone()), nodes.contains(&node).then(|| name(node)));
+            }
+        }
     }
 }

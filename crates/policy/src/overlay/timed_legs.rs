@@ -11,7 +11,11 @@ use super::round_trip::RoundTripEstimate;
 const MOST_LEGS: usize = 4096;
 
 /// What is known of the legs that begin at one node, by the node at the other end.
-pub type LegsOut = BTreeMap<NodeName, RoundTripEstimate>;
+#[derive(Debug, Clone, Default)]
+pub struct LegsOut {
+    legs: BTreeMap<NodeName, RoundTripEstimate>,
+    newest: Time,
+}
 
 /// Round trips by the nodes at the beginning and at the end of a leg.
 #[derive(Debug, Clone, Default)]
@@ -23,13 +27,17 @@ pub struct TimedLegs {
 impl TimedLegs {
     /// A session needed this time to pass the leg and return. No leg is added if there are too many.
     pub fn note(&mut self, now: Time, (from, to): (NodeName, NodeName), time: TimeSpan) {
-        let known = self.legs.get_mut(&from).and_then(|legs| legs.get_mut(&to));
-        if let Some(estimate) = known {
+        let known = self.legs.get_mut(&from);
+        if let Some(legs) = known
+            && let Some(estimate) = legs.legs.get_mut(&to)
+        {
             estimate.note(now, time);
+            legs.newest = now;
         } else if self.count < MOST_LEGS {
             self.count += 1;
             let legs = self.legs.entry(from).or_default();
-            legs.entry(to).or_default().note(now, time);
+            legs.legs.entry(to).or_default().note(now, time);
+            legs.newest = now;
         }
     }
 
@@ -39,5 +47,17 @@ impl TimedLegs {
             None => self.legs.get(node),
             Some(_) => self.legs.get(&node.node()),
         }
+    }
+}
+
+impl LegsOut {
+    /// The leg to this node.
+    pub fn get(&self, to: &NodeName) -> Option<&RoundTripEstimate> {
+        self.legs.get(to)
+    }
+
+    /// When the newest time of all these legs was noted.
+    pub const fn newest(&self) -> Time {
+        self.newest
     }
 }

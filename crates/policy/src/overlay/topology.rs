@@ -8,8 +8,8 @@ use super::{NodeKind, NodeName, Overlay};
 #[derive(Debug, Clone)]
 pub struct Topology {
     own: NodeName,
-    /// Nodes that carry hops on, in the order of the members; not this one.
-    transit: Vec<NodeName>,
+    /// Nodes that carry hops on, in the order of the members, with the legs to them; not this one.
+    transit: Vec<(NodeName, Vec<NodeName>)>,
     /// The legs to each node that accepts hops.
     legs: BTreeMap<NodeName, Vec<NodeName>>,
 }
@@ -24,8 +24,8 @@ impl Topology {
         Self {
             own: overlay.own.clone(),
             transit: carries
-                .map(|node| node.name.clone())
-                .filter(|name| *name != overlay.own)
+                .filter(|node| node.name != overlay.own)
+                .map(|node| (node.name.clone(), overlay.legs_to(&node.name)))
                 .collect(),
             legs: reachable
                 .map(|node| (node.name.clone(), overlay.legs_to(&node.name)))
@@ -38,14 +38,19 @@ impl Topology {
         &self.own
     }
 
-    /// The nodes that carry hops on to this exit.
-    pub fn transit_to(&self, exit: &NodeName) -> impl Iterator<Item = &NodeName> {
-        self.transit.iter().filter(move |name| *name != exit)
+    /// The nodes that carry hops on to this exit, and the exit, with the legs from this node to each.
+    pub fn towards<'a>(
+        &'a self,
+        exit: &'a NodeName,
+    ) -> impl Iterator<Item = (&'a NodeName, &'a [NodeName])> {
+        let transit = self.transit.iter().filter(move |(name, _)| name != exit);
+        let transit = transit.map(|(name, legs)| (name, legs.as_slice()));
+        transit.chain([(exit, self.legs_to(exit))])
     }
 
     /// All nodes that carry hops on.
-    pub fn transit(&self) -> &[NodeName] {
-        &self.transit
+    pub fn transit(&self) -> impl Iterator<Item = &NodeName> {
+        self.transit.iter().map(|(name, _)| name)
     }
 
     /// The legs from this node to another one; none if it accepts no hops.

@@ -92,7 +92,7 @@ impl KnownOverlay {
         first_legs(&legs, exit)
             .map(|first| vec![first])
             .chain(routes)
-            .filter_map(|nodes| Route::new(nodes.into_iter().cloned().collect()))
+            .filter_map(|nodes| Route::new(nodes.into_iter().cloned()))
             .map(|route| self.plain_candidate(now, overlay, route, &rates))
             .collect()
     }
@@ -140,7 +140,7 @@ impl KnownOverlay {
         Candidate {
             kept: kept.probability(),
             transit_heard: heard.map(|all| all.into_iter().min().unwrap_or(now)),
-            obstacle: self.plain_obstacle(now, own, &route),
+            obstacle: self.plain_obstacle(now, own, &route).map(Box::new),
             prediction,
             load: load.unwrap_or(0),
             route,
@@ -259,7 +259,8 @@ impl KnownOverlay {
         let all = reports
             .into_iter()
             .chain([timed(from, to), timed(to, from)]);
-        let newest = all.flatten().max_by_key(|(at, _)| *at);
+        // Of measurements at the same time, the longest one counts.
+        let newest = all.flatten().max();
         newest.map(|(_, round_trip)| round_trip)
     }
 

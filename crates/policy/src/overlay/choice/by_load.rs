@@ -15,15 +15,13 @@ const LITTLE: (f64, f64) = (200.0, 400.0);
 /// The present route, or another one because of load, and the reason. `candidates` are in the order of their ranks.
 pub(super) fn by_load<'a>(
     candidates: &[&'a Candidate],
-    present: &PresentRoute,
+    present: &'a PresentRoute,
     best: &'a Candidate,
     dice: &mut Dice,
 ) -> (&'a Candidate, Reason) {
-    let near = present.near();
-    let other = near.get(dice.place(near.len())).and_then(|route| {
-        let mut all = candidates.iter();
-        all.find(|candidate| candidate.route == *route).copied()
-    });
+    let mut near = present.near();
+    let place = dice.place(near.len());
+    let other = near.nth(place).flatten();
     let other = other.filter(|other| share_of_other(best.load, other.load).happens(dice.next()));
     let (first, reason) = match other {
         Some(other) => (other, Reason::LessLoaded),

@@ -21,7 +21,7 @@ fn name(text: &str) -> NodeName {
 }
 
 fn route(nodes: &[&str]) -> Route {
-    Route::new(nodes.iter().map(|node| name(node)).collect()).unwrap()
+    Route::new(nodes.iter().map(|node| name(node))).unwrap()
 }
 
 fn at(milliseconds: u64) -> Time {

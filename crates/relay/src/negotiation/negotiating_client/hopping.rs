@@ -194,7 +194,7 @@ impl NegotiatingClient {
     pub fn route(&self) -> Option<Route> {
         let next = &self.next_node.as_deref()?.next;
         let nodes = std::iter::once(&next.leg).chain(&next.rest);
-        Route::new(nodes.cloned().collect())
+        Route::new(nodes.cloned())
     }
 
     /// The present route has failed, and its failure has been noted.

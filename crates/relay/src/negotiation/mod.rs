@@ -85,9 +85,9 @@ const MOST_OF_CLIENT: u32 = MOST_TALKS as u32 / 4;
 /// Most negotiations of one overlay node in one thread, whose hops are those of many clients: half of all.
 const MOST_OF_NODE: u32 = MOST_TALKS as u32 / 2;
 
-/// Most connections in one thread over which one overlay node may request rows again and again. A node needs a single
-/// one; several nodes may have one address.
-const MOST_ROWS_OF_NODE: u32 = 8;
+/// Most connections in one thread over which one overlay node may request rows again and again: one for the exchange of
+/// rows, and up to 32 warm ones for each of its listeners; several nodes may have one address.
+const MOST_ROWS_OF_NODE: u32 = 128;
 
 /// Log lines about refused clients: this many at once in one thread, and one more each interval.
 const REFUSALS_AT_ONCE: u32 = 50;

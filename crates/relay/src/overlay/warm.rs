@@ -28,7 +28,7 @@ use crate::system;
 
 /// A connection that has been idle for this long gets another exchange. The other end closes it after two minutes.
 const REFRESH: TimeSpan = TimeSpan::from_seconds(90);
-/// Pauses after connections that cannot be opened: the first one, and how often it doubles.
+/// Pauses after connections that cannot be opened, or that the node has closed: the first one, and how often it doubles.
 const FIRST_PAUSE: TimeSpan = TimeSpan::from_seconds(1);
 const MOST_DOUBLINGS: u32 = 5;
 /// Most pairs of a listener and a node, and most connections of all of them.
@@ -110,7 +110,7 @@ struct Kept {
     /// Connections with which the other thread is busy.
     busy: usize,
     counts: WarmCounts,
-    /// Failures in a row, and no new connection until then.
+    /// Failures since a session used a connection, and no new connection until then.
     failures: u32,
     pause_until: Time,
 }
@@ -182,7 +182,7 @@ impl WarmPool {
             (kept.ends, kept.keys) = (ends, keys);
         }
         kept.warmth.note_session(now);
-        let leg = kept.take();
+        let leg = kept.take(now);
         drop(all);
         self.wake();
         leg
@@ -218,7 +218,7 @@ impl WarmPool {
         let mut count: usize = all.values().map(|kept| kept.ready.len() + kept.busy).sum();
         let mut work = Vec::new();
         for (pair, kept) in &mut *all {
-            kept.drop_dead();
+            kept.drop_dead(now);
             let wanted = kept.warmth.wanted(now, round_trip(&pair.node));
             while kept.ready.len() > wanted {
                 // The one with the oldest exchange.
@@ -249,7 +249,6 @@ impl WarmPool {
     pub fn put(&self, now: Time, pair: &WarmPair, (socket, reserve): (LegSocket, Reserve)) {
         if let Some(kept) = self.lock().get_mut(pair) {
             kept.busy = kept.busy.saturating_sub(1);
-            kept.failures = 0;
             kept.ready.push_back(WarmLeg {
                 socket,
                 asked: now,
@@ -262,9 +261,7 @@ impl WarmPool {
     pub fn give_up(&self, now: Time, pair: &WarmPair) {
         if let Some(kept) = self.lock().get_mut(pair) {
             kept.busy = kept.busy.saturating_sub(1);
-            let pause = FIRST_PAUSE * (1_u64 << kept.failures.min(MOST_DOUBLINGS));
-            kept.failures = kept.failures.saturating_add(1);
-            kept.pause_until = now + pause;
+            kept.pause(now);
         }
     }
 
@@ -325,22 +322,40 @@ impl Kept {
     }
 
     /// A connection that lives, the newest one first.
-    fn take(&mut self) -> Option<WarmLeg> {
+    fn take(&mut self, now: Time) -> Option<WarmLeg> {
+        let before = self.counts.ended;
         while let Some(leg) = self.ready.pop_back() {
             if leg.lives() {
                 self.counts.used += 1;
+                self.failures = 0;
                 return Some(leg);
             }
             self.counts.ended += 1;
         }
         self.counts.missed += 1;
+        if self.counts.ended > before {
+            self.pause(now);
+        }
         None
     }
 
-    fn drop_dead(&mut self) {
+    /// Removes connections that the node has closed. Perhaps it keeps no more of them: without a pause, they would be
+    /// opened and closed without end.
+    fn drop_dead(&mut self, now: Time) {
         let before = self.ready.len();
         self.ready.retain(WarmLeg::lives);
-        self.counts.ended += before.saturating_sub(self.ready.len()) as u64;
+        let ended = before.saturating_sub(self.ready.len());
+        self.counts.ended += ended as u64;
+        if ended > 0 {
+            self.pause(now);
+        }
+    }
+
+    /// Opens no connection for a while, which is longer after each failure.
+    fn pause(&mut self, now: Time) {
+        let pause = FIRST_PAUSE * (1_u64 << self.failures.min(MOST_DOUBLINGS));
+        self.failures = self.failures.saturating_add(1);
+        self.pause_until = now + pause;
     }
 }
 
@@ -474,6 +489,25 @@ mod tests {
         let (_opened, _) = bench.work(at(1));
         bench.pool.end("socks", &bench.next.node);
         assert_eq!(bench.counts().ready, 0);
+    }
+
+    #[test]
+    fn a_node_that_closes_what_it_has_answered_is_left_in_peace_for_longer_and_longer() {
+        let bench = Bench::new();
+        assert!(bench.take(at(0)).is_none());
+        let opened: Vec<u64> = (0..120)
+            .filter(|second| {
+                // The other ends are dropped at once.
+                let (opened, _) = bench.work(at(*second));
+                assert!(opened.is_empty() || opened.len() == 2, "{second}");
+                !opened.is_empty()
+            })
+            .collect();
+        // A second is needed to see that they have ended.
+        assert_eq!(opened, [0, 2, 5, 10, 19, 36, 69, 102]);
+        // A connection that stays and is used is no failure: the next pause is short again.
+        let (_kept, _) = bench.work(at(135));
+        assert!(bench.take(at(136)).is_some());
     }
 
     #[test]

@@ -112,9 +112,9 @@ fn request_row(hop: &mut TcpStream) {
 /// and of clients.
 #[kernel_test]
 fn a_node_keeps_only_its_share_of_connections_for_rows() {
-    /// Eight in each of two threads.
-    const SHARE: usize = 16;
-    const CONNECTIONS: usize = 60;
+    /// 128 in each of two threads.
+    const SHARE: usize = 256;
+    const CONNECTIONS: usize = 400;
     let sites = Sites::new("");
     let _sin = sites.sin();
     let mut hops = Vec::new();

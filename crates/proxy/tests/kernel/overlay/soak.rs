@@ -31,7 +31,7 @@ use crate::soaking::traffic::{Callers, Outcomes, call, hold, loss, serve};
 
 /// Short sessions, and sessions that last.
 const QUICK: (usize, usize) = (1500, 30);
-const FULL: (usize, usize) = (100_000, 200);
+const FULL: (usize, usize) = (20_000, 200);
 /// A time limit far above the time that any machine needs.
 const TIME: Duration = Duration::from_secs(1800);
 const PAUSE: Duration = Duration::from_millis(500);

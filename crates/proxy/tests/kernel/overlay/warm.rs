@@ -171,3 +171,30 @@ fn metrics_show_nodes_routes_and_refusals() {
         "{text}"
     );
 }
+
+/// Each listener has connections of its own. Together they are more than eight from one address in each thread of the node.
+#[kernel_test]
+fn warm_connections_of_many_listeners_stay_open() {
+    const LISTENERS: u16 = 12;
+    let sites = Sites::new("");
+    let _nodes = [sites.sin(), sites.fra()];
+    let listener = |number: u16| {
+        format!(
+            "[[listener]]\nname = \"to-{number}\"\nlisten = \"10.1.0.1:{}\"\nto = \"{SERVER}:{PORT}\"\n\
+             overlay = true\n",
+            8000 + number
+        )
+    };
+    let listeners: String = (0..LISTENERS).map(listener).collect();
+    let ams = Midspan::ready(&sites.ams, &(sites.text(&blocks()[1]) + &listeners));
+    for number in 0..LISTENERS {
+        let mut client = from(&sites.client, "10.1.0.1", 8000 + number);
+        let (mut server, _) = accept(&sites.listener);
+        echoes(&mut client, &mut server);
+    }
+    let warm = || seen(&ams, "fra").warm;
+    wait_until("all are warm", || warm().ready >= 2 * u64::from(LISTENERS));
+    let ended = warm().ended;
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(warm().ended, ended);
+}

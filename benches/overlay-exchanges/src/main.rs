@@ -48,7 +48,7 @@ struct Plan {
     /// Seconds before it, in which the nodes find each other
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(0..=3600))]
     before: u64,
-    /// Change the delay of every leg each second, by up to 20 ms at each node
+    /// Change the delay of every leg each second; that of a node is 1 to 20 ms
     #[arg(long)]
     changing: bool,
     /// The program

@@ -313,7 +313,9 @@ impl<'a> Search<'a> {
         for (place, (name, legs)) in topology.towards(exit).enumerate() {
             let stop = known.stop(now, name, place);
             for leg in legs {
-                let only = stop.state.only_leg.map(|leg| leg.first_leg(now));
+                // A leg over an uplink may be new, although the node is known.
+                let only = stop.state.only_leg.filter(|_| leg == name);
+                let only = only.map(|peer| peer.first_leg(now));
                 // Without a measurement of its own, this node uses that of the node at the other end.
                 let reported = || (known.round_trip(now, own, own, leg), Health::Unknown);
                 let (round_trip, health) = only

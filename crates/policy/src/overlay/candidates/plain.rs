@@ -417,6 +417,26 @@ mod tests {
         }
     }
 
+    /// The node has been measured before this node had uplinks.
+    #[test]
+    fn a_new_leg_over_an_uplink_is_not_measured() {
+        let (before, after) = (overlay(8, false), overlay(8, true));
+        let now = Time::ZERO + TimeSpan::from_seconds(100);
+        let mut known = KnownOverlay::new(1);
+        for node in 0..7 {
+            note(
+                &mut known,
+                &before,
+                now,
+                &(0, node, 0, 1_000 + node as u64, 0),
+            );
+        }
+        let exit = name(7);
+        let found = known.candidates(now, &after, &exit);
+        assert_eq!(found, known.plain_candidates(now, &after, &exit));
+        assert!(found.iter().all(|route| route.prediction.is_none()));
+    }
+
     proptest! {
         #[test]
         fn the_search_equals_the_plain_one(

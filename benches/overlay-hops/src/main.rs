@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
+use midspan_units::BitRate;
 
 /// Any error that stops the measurement.
 type Failure = Box<dyn Error + Send + Sync>;
@@ -42,6 +43,12 @@ pub struct Plan {
     /// The program
     #[arg(long, default_value = "target/release/midspan", value_name = "FILE")]
     midspan: PathBuf,
+    /// The most that the server sends in a transfer, so that all cases have the same rate
+    #[arg(long)]
+    rate: Option<BitRate>,
+    /// The server sends a file (`sendfile(2)`), as web servers do: its packets consist of single pages
+    #[arg(long)]
+    file: bool,
     /// Encrypt the connections between the nodes
     #[arg(long)]
     tls: bool,

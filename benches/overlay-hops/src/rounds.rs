@@ -47,7 +47,7 @@ pub fn run(plan: &Plan) -> Result<bool, Failure> {
         plan.rounds as f64 * (connecting + (plan.seconds * cases) as f64) / 60.0
     );
     let start = Instant::now();
-    let sites = Sites::start(&plan.midspan, plan.tls)?;
+    let sites = Sites::start(plan)?;
     set_up(&sites, FIRST_CONNECTIONS)?;
     let mut rounds = Vec::new();
     for number in 0..plan.rounds {

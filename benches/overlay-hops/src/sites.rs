@@ -1,18 +1,21 @@
 //! Five hosts in a line, three of them with Midspan.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use midspan_linux::namespace::NetworkNamespace;
+use midspan_linux::tcp::set_pacing_rate;
 use midspan_testbed::network::{Configure, End, Link, Node};
 use midspan_testbed::program::{Launch, Program, new_node_key};
+use midspan_units::BitRate;
+use rustix::fs::sendfile;
 use rustix::process::Pid;
 use tempfile::TempDir;
 
-use crate::Failure;
+use crate::{Failure, Plan};
 
 /// How sessions reach the server, each by its port of ams: without a hop, over one, and over two.
 pub const CASES: [(&str, u16); 3] = [("forward", 8080), ("one hop", 8081), ("two hops", 8082)];
@@ -25,6 +28,7 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A client that sends this byte gets data until it ends the connection.
 const SEND: u8 = b's';
 const PIECE: usize = 64 << 10;
+const FILE_SIZE: usize = 16 << 20;
 
 /// The file of members. `<NAME>` is the line that protects the connections of a node.
 const MEMBERS: &str = r#"
@@ -84,7 +88,8 @@ pub struct Sites {
 
 impl Sites {
     /// Starts everything.
-    pub fn start(midspan: &Path, tls: bool) -> Result<Self, Failure> {
+    pub fn start(plan: &Plan) -> Result<Self, Failure> {
+        let (midspan, tls) = (plan.midspan.as_path(), plan.tls);
         let client = Node::host("client").make()?;
         let ams = Node::router("ams").make()?;
         let fra = Node::router("fra").make()?;
@@ -109,7 +114,7 @@ impl Sites {
             host.add_route(to, Some(gateway), interface)?;
         }
         server.add_address("eth", "10.4.0.3/24")?;
-        serve(server.listen_at(PORT)?);
+        serve(server.listen_at(PORT)?, Source::new(plan)?);
         let folder = tempfile::tempdir()?;
         let members = folder.path().join("members.toml");
         let mut list = MEMBERS.to_owned();
@@ -208,26 +213,63 @@ fn of_process(process: Pid) -> f64 {
     nanoseconds / 1e9
 }
 
-/// A server that sends one byte to each client, and as many as it can to one that requests them.
-fn serve(listener: TcpListener) {
+/// What the server sends.
+#[derive(Clone)]
+struct Source {
+    /// The most that it sends.
+    rate: Option<BitRate>,
+    /// The file that it sends again and again, instead of bytes of its own memory.
+    file: Option<Arc<File>>,
+}
+
+impl Source {
+    fn new(plan: &Plan) -> Result<Self, Failure> {
+        let file = match plan.file {
+            true => {
+                let mut file = tempfile::tempfile()?;
+                file.write_all(&vec![0; FILE_SIZE])?;
+                Some(Arc::new(file))
+            }
+            false => None,
+        };
+        Ok(Self {
+            rate: plan.rate,
+            file,
+        })
+    }
+
+    /// Sends one byte, and without end if the client requests it.
+    fn answer(&self, mut stream: TcpStream) -> std::io::Result<()> {
+        set_pacing_rate(&stream, self.rate)?;
+        stream.write_all(&[1])?;
+        let mut request = [0];
+        if stream.read(&mut request)? != 1 || request != [SEND] {
+            return Ok(());
+        }
+        let piece = vec![0; PIECE];
+        loop {
+            match &self.file {
+                Some(file) => {
+                    let mut offset = 0;
+                    while offset < FILE_SIZE as u64 {
+                        sendfile(&stream, file, Some(&mut offset), FILE_SIZE)?;
+                    }
+                }
+                None => stream.write_all(&piece)?,
+            }
+        }
+    }
+}
+
+/// A server that answers each client in a thread.
+fn serve(listener: TcpListener, source: Source) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
+            let source = source.clone();
             std::thread::spawn(move || {
                 // The client may have ended the connection at any moment.
-                let _ = answer(stream);
+                let _ = source.answer(stream);
             });
         }
     });
-}
-
-fn answer(mut stream: TcpStream) -> std::io::Result<()> {
-    stream.write_all(&[1])?;
-    let mut request = [0];
-    if stream.read(&mut request)? == 1 && request == [SEND] {
-        let piece = vec![0; PIECE];
-        loop {
-            stream.write_all(&piece)?;
-        }
-    }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::Destination;
 use crate::exchange::Exchange;
+use crate::hop::RowTag;
 
 /// The result of parsing the bytes received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,8 +22,9 @@ pub enum Next {
     More,
     /// The caller connects to the server and then reports the [`Outcome`] to the client.
     Connect(Request),
-    /// A node of the overlay requests this node's row; it may send another request after the answer.
-    Row,
+    /// A node of the overlay requests this node's row, unless that is the one that it has; it may send another request
+    /// after the answer.
+    Row(Option<RowTag>),
     /// The caller sends the reply to the client, if there is one, and closes the connection.
     Refuse(Refusal),
 }

@@ -5,7 +5,7 @@ use midspan_explicit::http::{Http, Progress, Side};
 use midspan_explicit::proxy_protocol::{Reading, read};
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Next};
-use midspan_policy::overlay::NodeName;
+use midspan_policy::overlay::{NodeName, Row};
 
 fn alice() -> Credentials {
     Credentials::new([("alice".to_owned(), "secret".to_owned())].into())
@@ -148,13 +148,17 @@ fn hop_answer(bytes: &[u8], cut: usize) {
 }
 
 /// A node of an overlay that answers the request for a row with any bytes. The first byte selects the
-/// position at which they are cut in two.
+/// position at which they are cut in two, and whether a row was there before.
 pub fn overlay_row(input: &[u8]) {
     let [cut, bytes @ ..] = input else {
         return;
     };
     let (first, second) = bytes.split_at(usize::from(*cut).min(bytes.len()));
     let mut reader = RowReader::default();
+    if *cut > 127 {
+        // It has a row already: an answer may be without one.
+        let _ = reader.take(&row_answer(&Row::default(), None));
+    }
     let in_pieces = match reader.take(first) {
         Ok(None) => reader.take(second),
         over => over,
@@ -162,7 +166,7 @@ pub fn overlay_row(input: &[u8]) {
     let Ok(Some(row)) = in_pieces else {
         return;
     };
-    let written = row_answer(&row);
+    let written = row_answer(&row, None);
     assert_eq!(RowReader::default().take(&written), Ok(Some(row)));
 }
 

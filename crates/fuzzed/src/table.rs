@@ -115,7 +115,7 @@ pub const TARGETS: &[Target] = &[
         longest: 4096,
         lines: &[functions(
             "crates/explicit/src/hop/row.rs",
-            &["take", "row_length", "read", "read_leg"],
+            &["take", "read_head", "of_field", "read", "read_leg"],
         )],
     },
     Target {

@@ -107,6 +107,10 @@ const BUILT_IN: &[BuiltIn] = &[
         "Five sites joined by ten links: 20 Mbit/s, 406 ms, 0.1 % loss on the direct link"
     ),
     path!(
+        "mesh10",
+        "Ten sites joined by 45 links without loss: 20 Mbit/s, 372 ms"
+    ),
+    path!(
         "two-uplinks",
         "A ship with VSAT and LTE, each with outages: 10/2 Mbit/s, 642 ms"
     ),

@@ -7,19 +7,26 @@
 //! initial window, and pacing keeps the hub's first flight at the rate of the link. None of them gains anything
 //! alone. Uploads have the same initial window and pacing at the terminal, and the kernel's receive window at
 //! the hub. Both ends use BBR.
+//!
+//! A fixed receive buffer bounds what the hub takes from a server ahead of the link. Otherwise the slow start of a
+//! fast server continues until a queue near the server overflows, although the link has had more than enough data
+//! for long.
 
 use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use crate::congestion::BBR;
 use crate::learned_start::{LEAST_WINDOW, MOST_WINDOW, SEGMENT};
-use crate::{AheadBy, LegSettings, ReceiveWindow, server_windows};
+use crate::{AheadBy, Buffer, LegSettings, ReceiveWindow, server_windows};
 
 /// Data is paced at this many hundredths of the link's rate, so that headers (36 bytes of 1,000) and
 /// retransmissions fit as well.
 const PACED: u64 = 95;
-/// The receive window holds this many round trips of the link's rate.
-const ROUND_TRIPS: u64 = 2;
-/// The least receive window, in bytes: twice the kernel's.
+/// The terminal's receive window holds this many round trips of the downlink's rate.
+const WINDOW_ROUND_TRIPS: u64 = 2;
+/// The hub's receive buffer holds this many of the same. With two, a server with 1 Gbit/s and a round trip of 40 ms still
+/// overruns a queue of 1,000 packets.
+const BUFFER_ROUND_TRIPS: u64 = 1;
+/// The least of both, in bytes: twice the kernel's first window.
 const LEAST_RECEIVE_WINDOW: u64 = 128 << 10;
 
 /// A link between a terminal and a hub.
@@ -37,13 +44,26 @@ impl TwoSidedLink {
     /// The terminal's legs towards servers: over the link.
     #[must_use]
     pub fn terminal(&self) -> LegSettings {
-        let window = self.down.bytes_in(self.round_trip);
-        let window = window.saturating_mul(ROUND_TRIPS);
-        let window = window.clamp(LEAST_RECEIVE_WINDOW, server_windows::MOST.bytes());
         LegSettings {
-            receive_window: Some(ReceiveWindow::Fixed(ByteSize::from_bytes(window))),
+            receive_window: Some(ReceiveWindow::Fixed(self.downlink(WINDOW_ROUND_TRIPS))),
             ..self.sender(self.up)
         }
+    }
+
+    /// The hub's legs towards servers.
+    #[must_use]
+    pub fn hub_to_servers(&self) -> LegSettings {
+        LegSettings {
+            receive_buffer: Buffer::Fixed(self.downlink(BUFFER_ROUND_TRIPS)),
+            ..LegSettings::default()
+        }
+    }
+
+    /// What the downlink carries in this number of round trips.
+    fn downlink(&self, round_trips: u64) -> ByteSize {
+        let bytes = self.down.bytes_in(self.round_trip);
+        let bytes = bytes.saturating_mul(round_trips);
+        ByteSize::from_bytes(bytes.clamp(LEAST_RECEIVE_WINDOW, server_windows::MOST.bytes()))
     }
 
     /// The hub's legs towards clients: over the link.
@@ -96,6 +116,8 @@ mod tests {
         assert_eq!(hub.initial_window, Some(1000));
         assert_eq!(hub.pacing_rate, "19 Mbit/s".parse().ok());
         assert_eq!(hub.receive_window, None);
+        let buffer = Buffer::Fixed(ByteSize::from_bytes(1_500_000));
+        assert_eq!(link.hub_to_servers().receive_buffer, buffer);
     }
 
     proptest! {
@@ -108,6 +130,7 @@ mod tests {
                 down: BitRate::from_bits_per_second(down).unwrap(),
                 round_trip: TimeSpan::from_nanoseconds(round_trip),
             };
+            prop_assert!(link.hub_to_servers().check_receive_window().is_ok());
             for leg in [link.terminal(), link.hub()] {
                 prop_assert!(leg.check_receive_window().is_ok());
                 let window = leg.initial_window.unwrap();

@@ -40,7 +40,7 @@ use midspan_units::TimeSpan;
 pub use answer::{AnswerReader, HopAnswer, InvalidAnswer};
 pub use proxy_status::{HopError, HopFailure};
 pub use request::{HopRequest, InvalidRequest};
-pub use row::{InvalidRow, RowReader, row_answer, row_request};
+pub use row::{InvalidRow, RowReader, RowTag, row_answer, row_request};
 pub use server_timing::{ConnectTime, MOST_CONNECT_TIMES};
 
 use crate::Refusal;
@@ -54,6 +54,13 @@ pub struct Hop {
     own: NodeName,
     head: HeadEnd,
     request: Option<HopRequest>,
+}
+
+/// What a sender requests.
+enum Wanted {
+    /// The row of this node, unless the sender has it already.
+    Row(Option<RowTag>),
+    Hop(HopRequest),
 }
 
 impl Hop {
@@ -74,23 +81,23 @@ impl Hop {
         let read = request_head::read(&mut self.head, input, |request, length| {
             let is_row = request.method == Some("GET") && request.path == Some(row::PATH);
             match is_row && request.version == Some(1) {
-                true => (Ok(None), length),
-                false => (HopRequest::parse(request).map(Some), length),
+                true => (Ok(Wanted::Row(RowTag::of_request(request.headers))), length),
+                false => (HopRequest::parse(request).map(Wanted::Hop), length),
             }
         });
         match read {
-            Reading::Whole((Ok(None), consumed)) => {
+            Reading::Whole((Ok(Wanted::Row(tag)), consumed)) => {
                 self.head = HeadEnd::default();
                 Step {
                     consumed,
                     reply: Vec::new(),
-                    next: Next::Row,
+                    next: Next::Row(tag),
                 }
             }
             Reading::More(consumed) => Step::more(consumed, Vec::new()),
             Reading::TooLarge | Reading::Wrong => self.malformed(0),
             Reading::Whole((Err(_), length)) => self.malformed(length),
-            Reading::Whole((Ok(Some(request)), length)) => {
+            Reading::Whole((Ok(Wanted::Hop(request)), length)) => {
                 let destination = request.destination.clone();
                 self.request = Some(request);
                 Step {

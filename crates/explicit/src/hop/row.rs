@@ -5,17 +5,30 @@
 //! Host: fra
 //!
 //! HTTP/1.1 200 OK
-//! Content-Length: 57
+//! Content-Length: 69
+//! ETag: "5d1a7be2"
 //!
 //! load 120 busy
 //! leg sin 70125 1000 20000 cubic
 //! leg ams 60033 100 - bbr
+//!
+//! GET /midspan/row HTTP/1.1
+//! Host: fra
+//! If-None-Match: "5d1a7be2"
+//!
+//! HTTP/1.1 304 Not Modified
+//! ETag: "5d1a7be2"
 //! ```
+//!
+//! The second request names the row that its sender has (RFC 9110 §13.1.2): the answer has no row if it is still the
+//! same.
 //!
 //! A leg has the node at its other end, the round trip in microseconds, the loss in millionths, the rate in
 //! kbit/s (`-` if it is unknown), and the congestion control of its sender. A reader leaves out lines that
 //! begin with another word, so that later versions can add some.
 
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig};
@@ -45,7 +58,7 @@ pub enum InvalidRow {
     /// Its head or its row is too large.
     #[error("the answer is larger than {} bytes", LONGEST_HEAD + LONGEST_ROW)]
     TooLarge,
-    /// It is not an HTTP answer with status 200 and a length.
+    /// It is not an HTTP answer with status 200 and a length, nor one with status 304 to a request that named a row.
     #[error("this is no answer with a row")]
     NoAnswer,
     /// A line of the row is malformed, or there are too many legs.
@@ -53,31 +66,89 @@ pub enum InvalidRow {
     Malformed,
 }
 
+/// Names the content of a row (an entity tag, RFC 9110 §8.8.3). Rows with equal text have equal tags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowTag(u32);
+
 /// Reads the answers to requests for rows, one after the other.
 #[derive(Debug, Clone, Default)]
 pub struct RowReader {
     bytes: Vec<u8>,
     end: HeadEnd,
-    /// The length of the head, and of the row behind it.
-    lengths: Option<(usize, usize)>,
+    /// The head of the answer, once it is complete.
+    head: Option<Head>,
+    /// The last row that had a tag.
+    last: Option<(RowTag, Row)>,
 }
 
-/// The request for the row of this node.
-#[must_use]
-pub fn row_request(node: &NodeName) -> Vec<u8> {
-    format!("GET {PATH} HTTP/1.1\r\nHost: {node}\r\n\r\n").into_bytes()
+/// The head of an answer.
+#[derive(Debug, Clone, Copy)]
+struct Head {
+    length: usize,
+    /// The length of the row behind it, and the row's tag; `None` if the row is that of the answer before.
+    row: Option<(usize, Option<RowTag>)>,
 }
 
-/// The answer with this row.
+/// The request for the row of this node, by a sender that may have it already.
 #[must_use]
-pub fn row_answer(row: &Row) -> Vec<u8> {
+pub fn row_request(node: &NodeName, tag: Option<RowTag>) -> Vec<u8> {
+    let tag = tag.map_or_else(String::new, |tag| format!("If-None-Match: {tag}\r\n"));
+    format!("GET {PATH} HTTP/1.1\r\nHost: {node}\r\n{tag}\r\n").into_bytes()
+}
+
+/// The answer with this row, or without it if it is the one that the sender of the request has.
+#[must_use]
+pub fn row_answer(row: &Row, tag: Option<RowTag>) -> Vec<u8> {
     let body = write(row);
+    let new = RowTag::of(&body);
+    if tag == Some(new) {
+        return format!("HTTP/1.1 304 Not Modified\r\nETag: {new}\r\n\r\n").into_bytes();
+    }
     let length = body.len();
-    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes()
+    format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nETag: {new}\r\n\r\n{body}").into_bytes()
+}
+
+impl RowTag {
+    fn of(text: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        // Only the node that has made a tag compares it. Half of the bits are enough: a wrong row, once in four
+        // billion changes, lasts until the next change.
+        Self(hasher.finish() as u32)
+    }
+
+    /// The only tag that a request has for rows; `None` if there is none, or another one than this node's.
+    pub(super) fn of_request(head: &[Header<'_>]) -> Option<Self> {
+        Self::of_field(head, "if-none-match")
+    }
+
+    fn of_field(head: &[Header<'_>], name: &str) -> Option<Self> {
+        let mut values = fields::values(head, name);
+        let (value, None) = (values.next()?, values.next()) else {
+            return None;
+        };
+        let text = std::str::from_utf8(value).ok()?.trim();
+        let digits = text.strip_prefix('"')?.strip_suffix('"')?;
+        let is_tag = digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_tag.then(|| u32::from_str_radix(digits, 16).ok().map(Self))?
+    }
+}
+
+impl fmt::Display for RowTag {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "\"{:08x}\"", self.0)
+    }
 }
 
 impl RowReader {
-    /// Reads the next bytes; the row, once it is complete. Bytes behind it belong to no answer.
+    /// The tag of the last row, for the next request over the same connection.
+    #[must_use]
+    pub fn tag(&self) -> Option<RowTag> {
+        self.last.as_ref().map(|(tag, _)| *tag)
+    }
+
+    /// Reads the next bytes; the row, once it is complete: the last one again if it is still the same. Bytes behind it
+    /// belong to no answer.
     ///
     /// # Errors
     /// The bytes are no answer with a row, or too many.
@@ -87,30 +158,45 @@ impl RowReader {
             return Err(InvalidRow::TooLarge);
         }
         self.bytes.extend_from_slice(bytes);
-        let (head, body) = match self.lengths {
-            Some(lengths) => lengths,
+        let head = match self.head {
+            Some(head) => head,
             None => match self.end.search(&self.bytes) {
                 Found::Nothing if self.bytes.len() < LONGEST_HEAD => return Ok(None),
                 Found::Nothing => return Err(InvalidRow::TooLarge),
                 Found::Wrong => return Err(InvalidRow::NoAnswer),
-                Found::End(length) => {
-                    (length, row_length(self.bytes.get(..length).unwrap_or(&[]))?)
-                }
+                Found::End(length) => Head {
+                    length,
+                    row: read_head(self.bytes.get(..length).unwrap_or(&[]))?,
+                },
             },
         };
-        self.lengths = Some((head, body));
-        let Some(text) = self.bytes.get(head..head + body) else {
-            return Ok(None);
+        self.head = Some(head);
+        let last = match head.row {
+            None => self.last.take(),
+            Some((length, tag)) => {
+                let Some(text) = self.bytes.get(head.length..head.length + length) else {
+                    return Ok(None);
+                };
+                let text = std::str::from_utf8(text).map_err(|_| InvalidRow::Malformed)?;
+                let row = read(text).ok_or(InvalidRow::Malformed)?;
+                let Some(tag) = tag else {
+                    *self = Self::default();
+                    return Ok(Some(row));
+                };
+                Some((tag, row))
+            }
         };
-        let text = std::str::from_utf8(text).map_err(|_| InvalidRow::Malformed)?;
-        let row = read(text).ok_or(InvalidRow::Malformed)?;
-        *self = Self::default();
-        Ok(Some(row))
+        let row = last.as_ref().map(|(_, row)| row.clone());
+        *self = Self {
+            last,
+            ..Self::default()
+        };
+        row.map(Some).ok_or(InvalidRow::NoAnswer)
     }
 }
 
-/// The length of the row behind this head.
-fn row_length(head: &[u8]) -> Result<usize, InvalidRow> {
+/// The length of the row behind this head, and its tag; `None` if no row follows.
+fn read_head(head: &[u8]) -> Result<Option<(usize, Option<RowTag>)>, InvalidRow> {
     let mut fields = [const { MaybeUninit::<Header<'_>>::uninit() }; MOST_FIELDS];
     let mut response = httparse::Response::new(&mut []);
     let parsed = ParserConfig::default().parse_response_with_uninit_headers(
@@ -118,16 +204,20 @@ fn row_length(head: &[u8]) -> Result<usize, InvalidRow> {
         head,
         &mut fields,
     );
-    if !is_whole(parsed, head.len()) || response.code != Some(200) {
-        return Err(InvalidRow::NoAnswer);
+    match response.code {
+        _ if !is_whole(parsed, head.len()) => return Err(InvalidRow::NoAnswer),
+        Some(200) => {}
+        Some(304) => return Ok(None),
+        _ => return Err(InvalidRow::NoAnswer),
     }
+    let tag = RowTag::of_field(response.headers, "etag");
     let mut lengths = fields::values(response.headers, "content-length");
     let length = lengths
         .next()
         .and_then(|value| std::str::from_utf8(value).ok());
     let length = length.and_then(|text| text.trim().parse::<usize>().ok());
     match (length, lengths.next()) {
-        (Some(length), None) if length <= LONGEST_ROW => Ok(length),
+        (Some(length), None) if length <= LONGEST_ROW => Ok(Some((length, tag))),
         (Some(_), None) => Err(InvalidRow::TooLarge),
         _ => Err(InvalidRow::NoAnswer),
     }
@@ -271,7 +361,7 @@ mod tests {
         );
     }
 
-    /// Ten nodes, five of them used: on the wire at most 16 kbit/s in each direction.
+    /// Ten nodes, five of them used: on the wire at most 16 kbit/s in each direction, and half of it while rows are equal.
     #[test]
     fn exchanges_of_ten_nodes_are_small() {
         let legs =
@@ -283,13 +373,15 @@ mod tests {
         };
         // Ethernet, IPv4, TCP with timestamps.
         let headers = 14 + 20 + 32;
-        let request = row_request(&"node-9".parse().unwrap()).len() + headers;
-        let answer = row_answer(&row).len() + headers;
+        let tag = RowTag::of(&write(&row));
+        let request = row_request(&"node-9".parse().unwrap(), Some(tag)).len() + headers;
+        let answer = |tag| row_answer(&row, tag).len() + headers;
         // A node sends requests, the ACKs of answers, and answers to as many requests.
-        let exchange = request + headers + answer;
         let each_second = 5.0 / USED_INTERVAL.as_seconds() + 4.0 / IDLE_INTERVAL.as_seconds();
-        let rate = each_second * exchange as f64 * 8.0;
-        assert!(rate <= 16_000.0, "{rate}");
+        let rate = |answer| each_second * (request + headers + answer) as f64 * 8.0;
+        let (steady, changing) = (rate(answer(Some(tag))), rate(answer(None)));
+        assert!(steady <= 8_000.0, "{steady}");
+        assert!(changing <= 16_000.0, "{changing}");
     }
 
     proptest! {
@@ -307,7 +399,7 @@ mod tests {
             });
             let row = Row { legs: legs.collect(), load, is_busy, is_draining };
             let mut reader = RowReader::default();
-            let answer = row_answer(&row);
+            let answer = row_answer(&row, None);
             // Two answers, one after the other.
             for _ in 0..2 {
                 let mut found = None;

@@ -33,6 +33,7 @@ fn every_built_in_path_is_good() {
             "two-sided-geo" | "two-sided-geo-clean" => vec!["terminal", "hub"],
             "triangle" | "no-gain" | "brownout" | "outage" => vec!["ams", "sin"],
             "mesh5" => vec!["cpt", "syd"],
+            "mesh10" => vec!["cpt", "hnd"],
             "two-uplinks" => vec!["ship", "teleport", "port"],
             _ => vec!["gateway"],
         };

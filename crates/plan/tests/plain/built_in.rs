@@ -27,6 +27,7 @@ fn every_built_in_path_has_a_plan() {
             "two-sided-geo" | "two-sided-geo-clean" => (&["hub", "terminal"], 0.94),
             "triangle" | "no-gain" | "brownout" | "outage" => (&["ams", "sin"], 0.98),
             "mesh5" => (&["cpt", "syd"], 0.98),
+            "mesh10" => (&["cpt", "hnd"], 0.98),
             "two-uplinks" => (&["port", "ship", "teleport"], 0.98),
             _ => (&["gateway"], 0.98),
         };

@@ -56,6 +56,7 @@ mod route;
 mod routes;
 mod row;
 mod settings;
+mod steady_row;
 mod sticky_exits;
 mod timed_legs;
 mod topology;

@@ -244,10 +244,10 @@ impl Exchange {
     }
 
     fn ask(&mut self, now: Instant) -> Happened {
-        let request = row_request(&self.node.node());
         let Some(open) = &mut self.connection else {
             return Happened::Nothing;
         };
+        let request = row_request(&self.node.node(), open.reader.tag());
         // An idle connection has room for a request.
         match open.socket.send(&request) {
             Ok(count) if count == request.len() => {
@@ -352,17 +352,24 @@ mod tests {
             load: 7,
             ..Row::default()
         };
-        let answer = row_answer(&row);
         let node: NodeName = "fra".parse().unwrap();
-        let request = row_request(&node);
-        let length = request.len();
+        let (first_request, first_answer) = (row_request(&node, None), row_answer(&row, None));
+        let mut reader = RowReader::default();
+        assert_eq!(reader.take(&first_answer), Ok(Some(row.clone())));
+        let tag = reader.tag();
+        let (request, answer) = (row_request(&node, tag), row_answer(&row, tag));
         let serving = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
-            let mut read = vec![0; length];
-            for _ in 0..3 {
+            // The second and the third answer are without a row.
+            for (request, answer) in [
+                (&first_request, &first_answer),
+                (&request, &answer),
+                (&request, &answer),
+            ] {
+                let mut read = vec![0; request.len()];
                 socket.read_exact(&mut read).unwrap();
-                assert_eq!(read, request);
-                socket.write_all(&answer).unwrap();
+                assert_eq!(&read, request);
+                socket.write_all(answer).unwrap();
             }
         });
         let begin = Instant::now();
@@ -394,7 +401,10 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let node: NodeName = "fra".parse().unwrap();
-        let (answer, length) = (row_answer(&Row::default()), row_request(&node).len());
+        let (answer, length) = (
+            row_answer(&Row::default(), None),
+            row_request(&node, None).len(),
+        );
         let serving = std::thread::spawn(move || {
             let (mut socket, _) = listener.accept().unwrap();
             for _ in 0..2 {

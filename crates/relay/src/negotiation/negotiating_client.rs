@@ -11,12 +11,12 @@ mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use midspan_explicit::hop::{Hop, HopFailure};
+use midspan_explicit::hop::{Hop, HopFailure, RowTag};
 use midspan_explicit::http::{Exchange, Http};
 use midspan_explicit::socks5::Socks5;
 use midspan_explicit::{Credentials, Destination, Failure, Host, HostName};
 use midspan_policy::memory_share::EACH_SESSION;
-use midspan_policy::overlay::{NextHop, NodeName, Route};
+use midspan_policy::overlay::{NextHop, NodeName, Route, Row};
 use midspan_policy::servers::Server;
 use midspan_policy::{Handshake, Request};
 use midspan_units::{Time, TimeSpan};
@@ -83,6 +83,8 @@ pub struct NegotiatingClient {
     pub tried: Vec<Route>,
     /// The connection is one of those over which its node may request rows again and again.
     pub is_for_rows: bool,
+    /// The row of the last answer over it.
+    pub reported: Option<Box<Row>>,
     /// The leg to a node to which a warm connection was dead. From then on, new ones are used.
     pub dead_warm: Option<NodeName>,
     /// When Midspan began to connect, and how long it took.
@@ -158,8 +160,8 @@ pub enum Step {
     /// Decide whether to connect to this node, by [`NegotiatingClient::pass_to`] or
     /// [`NegotiatingClient::fail`].
     Pass(Box<NextHop>),
-    /// Answer a node with what this node reports, by [`NegotiatingClient::report`].
-    Report,
+    /// Answer a node that may have the row of this tag with what this node reports, by [`NegotiatingClient::report`].
+    Report(Option<RowTag>),
     /// The route has failed, and the server is not the reason: perhaps there is another one, for
     /// [`NegotiatingClient::pass_to`], otherwise [`NegotiatingClient::give_up`].
     Again(HopFailure, Errno),
@@ -271,6 +273,7 @@ impl NegotiatingClient {
             chosen_address: None,
             tried: Vec::new(),
             is_for_rows: false,
+            reported: None,
             dead_warm: None,
             connect_begin: now,
             connect_time: TimeSpan::ZERO,

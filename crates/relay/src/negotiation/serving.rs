@@ -235,11 +235,16 @@ impl Negotiations {
                     self.log_broken_route(key, around);
                     return self.go_on(key, around);
                 }
-                Step::Report => {
+                Step::Report(tag) => {
                     let listener = negotiating.listener;
                     let acceptor = around.acceptors.get(listener);
                     let row = acceptor.map(|acceptor| acceptor.overlay.known().own_row(around.now));
-                    let answer = row_answer(&row.unwrap_or_default());
+                    let mut row = row.unwrap_or_default();
+                    if let Some(before) = &negotiating.reported {
+                        row = row.steady_since(before);
+                    }
+                    let answer = row_answer(&row, tag);
+                    negotiating.reported = Some(Box::new(row));
                     // A node beyond its share gets an answer, and then gives its place back.
                     let sender = negotiating.peer().ip();
                     if !negotiating.is_for_rows {

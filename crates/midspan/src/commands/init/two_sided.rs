@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use midspan_policy::two_sided::TwoSidedLink;
-use midspan_policy::{LegSettings, ReceiveWindow};
+use midspan_policy::{Buffer, LegSettings, ReceiveWindow};
 
 use crate::arguments::{End, TwoSidedOptions};
 
@@ -34,17 +34,23 @@ pub(super) fn configuration(end: End, options: &TwoSidedOptions, interfaces: &st
         down,
         round_trip: options.round_trip,
     };
-    let (leg, settings) = match end {
-        End::Terminal => ("server_leg", link.terminal()),
-        End::Hub => ("client_leg", link.hub()),
+    let legs = match end {
+        End::Terminal => vec![("server_leg", link.terminal())],
+        End::Hub => vec![
+            ("client_leg", link.hub()),
+            ("server_leg", link.hub_to_servers()),
+        ],
     };
     // Writing to a string cannot fail.
-    let _ = write!(
+    let _ = writeln!(
         text,
-        "\n# For a link of {up} up and {down} down, with a round trip of {}.\n[listener.{leg}]\n{}",
-        link.round_trip,
-        keys(&settings)
+        "\n# For a link of {up} up and {down} down, with a round trip of {}.",
+        link.round_trip
     );
+    let tables = legs
+        .iter()
+        .map(|(leg, settings)| format!("[listener.{leg}]\n{}", keys(settings)));
+    text.push_str(&tables.collect::<Vec<_>>().join("\n"));
     text
 }
 
@@ -62,6 +68,9 @@ fn keys(settings: &LegSettings) -> String {
     }
     if let Some(rate) = settings.pacing_rate {
         line("pacing_rate", format!("\"{rate}\""));
+    }
+    if let Buffer::Fixed(size) = settings.receive_buffer {
+        line("receive_buffer", format!("\"{size}\""));
     }
     if let Some(ReceiveWindow::Fixed(size)) = settings.receive_window {
         line("receive_window", format!("\"{size}\""));
@@ -108,6 +117,10 @@ mod tests {
             assert_eq!(leg.pacing_rate, expected.pacing_rate, "{text}");
             assert_eq!(leg.initial_window, expected.initial_window, "{text}");
             assert_eq!(leg.receive_window, expected.receive_window, "{text}");
+            if end == End::Hub {
+                let buffer = link.hub_to_servers().receive_buffer;
+                assert_eq!(session.server.receive_buffer, buffer, "{text}");
+            }
         }
     }
 

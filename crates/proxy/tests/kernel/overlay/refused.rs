@@ -96,7 +96,7 @@ fn a_client_does_not_become_a_node() {
 
 /// Requests the row of the exit, and reads the answer.
 fn request_row(hop: &mut TcpStream) {
-    hop.write_all(&row_request(&"sin".parse().unwrap()))
+    hop.write_all(&row_request(&"sin".parse().unwrap(), None))
         .unwrap();
     let (mut reader, mut buffer) = (RowReader::default(), [0; 4096]);
     loop {

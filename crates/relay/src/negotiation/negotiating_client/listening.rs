@@ -119,7 +119,7 @@ impl NegotiatingClient {
                 Next::More if step.consumed == 0 => return None,
                 Next::More => {}
                 Next::Connect(request) => return Some(self.request(request, now)),
-                Next::Row => return Some(Step::Report),
+                Next::Row(tag) => return Some(Step::Report(tag)),
                 Next::Refuse(refusal) => {
                     let reason = match refusal {
                         Refusal::Malformed => Reason::Malformed,

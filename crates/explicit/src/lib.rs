@@ -17,6 +17,7 @@ pub mod hop;
 pub mod http;
 mod negotiation;
 pub mod proxy_protocol;
+mod row_tag;
 pub mod socks5;
 
 pub use attempts::{ATTEMPT_DELAY, Attempts, MAXIMUM_ADDRESSES};

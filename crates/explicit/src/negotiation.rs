@@ -2,7 +2,7 @@
 
 use crate::Destination;
 use crate::exchange::Exchange;
-use crate::hop::RowTag;
+use crate::row_tag::RowTag;
 
 /// The result of parsing the bytes received so far.
 #[derive(Debug, Clone, PartialEq, Eq)]

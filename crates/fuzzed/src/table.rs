@@ -113,10 +113,13 @@ pub const TARGETS: &[Target] = &[
         reads: "nodes of an overlay: what they report of their legs",
         run: overlay_row,
         longest: 4096,
-        lines: &[functions(
-            "crates/explicit/src/hop/row.rs",
-            &["take", "read_head", "of_field", "read", "read_leg"],
-        )],
+        lines: &[
+            functions(
+                "crates/explicit/src/hop/row.rs",
+                &["take", "read_head", "read", "read_leg"],
+            ),
+            functions("crates/explicit/src/row_tag.rs", &["of_field"]),
+        ],
     },
     Target {
         name: "registry",

@@ -37,10 +37,11 @@ use std::net::SocketAddr;
 use midspan_policy::overlay::{HopRefusal, NodeName};
 use midspan_units::TimeSpan;
 
+pub use crate::row_tag::RowTag;
 pub use answer::{AnswerReader, HopAnswer, InvalidAnswer};
 pub use proxy_status::{HopError, HopFailure};
 pub use request::{HopRequest, InvalidRequest};
-pub use row::{InvalidRow, RowReader, RowTag, row_answer, row_request};
+pub use row::{InvalidRow, RowReader, row_answer, row_request};
 pub use server_timing::{ConnectTime, MOST_CONNECT_TIMES};
 
 use crate::Refusal;

@@ -27,8 +27,6 @@
 //! kbit/s (`-` if it is unknown), and the congestion control of its sender. A reader leaves out lines that
 //! begin with another word, so that later versions can add some.
 
-use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::MaybeUninit;
 
 use httparse::{Header, ParserConfig};
@@ -39,6 +37,7 @@ use thiserror::Error;
 use crate::exchange::fields;
 use crate::exchange::head::{Found, HeadEnd};
 use crate::exchange::is_whole;
+use crate::row_tag::RowTag;
 
 /// The path of the request.
 pub(super) const PATH: &str = "/midspan/row";
@@ -65,10 +64,6 @@ pub enum InvalidRow {
     #[error("the row is malformed")]
     Malformed,
 }
-
-/// Names the content of a row (an entity tag, RFC 9110 §8.8.3). Rows with equal text have equal tags.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RowTag(u32);
 
 /// Reads the answers to requests for rows, one after the other.
 #[derive(Debug, Clone, Default)]
@@ -106,38 +101,6 @@ pub fn row_answer(row: &Row, tag: Option<RowTag>) -> Vec<u8> {
     }
     let length = body.len();
     format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nETag: {new}\r\n\r\n{body}").into_bytes()
-}
-
-impl RowTag {
-    fn of(text: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        text.hash(&mut hasher);
-        // Only the node that has made a tag compares it. Half of the bits are enough: a wrong row, once in four
-        // billion changes, lasts until the next change.
-        Self(hasher.finish() as u32)
-    }
-
-    /// The only tag that a request has for rows; `None` if there is none, or another one than this node's.
-    pub(super) fn of_request(head: &[Header<'_>]) -> Option<Self> {
-        Self::of_field(head, "if-none-match")
-    }
-
-    fn of_field(head: &[Header<'_>], name: &str) -> Option<Self> {
-        let mut values = fields::values(head, name);
-        let (value, None) = (values.next()?, values.next()) else {
-            return None;
-        };
-        let text = std::str::from_utf8(value).ok()?.trim();
-        let digits = text.strip_prefix('"')?.strip_suffix('"')?;
-        let is_tag = digits.len() == 8 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_tag.then(|| u32::from_str_radix(digits, 16).ok().map(Self))?
-    }
-}
-
-impl fmt::Display for RowTag {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "\"{:08x}\"", self.0)
-    }
 }
 
 impl RowReader {

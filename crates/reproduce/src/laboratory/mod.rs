@@ -6,6 +6,7 @@
 //! only the runs that are missing or void.
 
 mod beside;
+mod dismissal;
 mod error;
 mod figures;
 mod judging;
@@ -162,6 +163,7 @@ pub fn laboratory(
         .iter()
         .filter(|_| !effort.only_finished)
         .filter(|one| store.get(&one.key).is_none_or(|run| run.void.is_some()))
+        .filter(|one| !dismissal::is_dismissed(one.point, one.case, &store))
         .collect();
     let runs = planned.len();
     progress(LabProgress::Planned {
@@ -179,6 +181,9 @@ pub fn laboratory(
         key,
     } in left
     {
+        if dismissal::is_dismissed(point, case, &store) {
+            continue;
+        }
         let name = format!(
             "{}, {}, repetition {}",
             point.name,

@@ -36,6 +36,9 @@ pub struct Point {
     pub cases: Vec<Case>,
     /// How often each case is measured.
     pub repetitions: u32,
+    /// If the best case is searched: a case whose first run takes more than this multiple of the shortest first run, or
+    /// fails, has no other runs.
+    pub dismissed_beyond: Option<f64>,
     /// The goodputs in bit/s that the paper prints, each with the name of its case.
     pub printed: Vec<(&'static str, f64)>,
     /// The statements about the measurements.
@@ -56,6 +59,7 @@ impl Default for Point {
             place: None,
             cases: Vec::new(),
             repetitions: 0,
+            dismissed_beyond: None,
             printed: Vec::new(),
             statements: Vec::new(),
             shown: &[Metric::Goodput, Metric::Acks],

@@ -109,6 +109,19 @@ impl Run {
         }
     }
 
+    /// Whether the transfer failed, or did not end within its limit.
+    pub(super) fn has_failed(&self) -> bool {
+        self.void.is_some() && self.transfers.is_empty()
+    }
+
+    /// The completion time in seconds of the only transfer of a valid run.
+    pub(super) fn valid_completion(&self) -> Option<f64> {
+        match (&self.void, self.transfers.as_slice()) {
+            (None, [one]) => one.completion,
+            _ => None,
+        }
+    }
+
     fn add(&mut self, path: &Path, measured: &Measurement) {
         if !measured.validity.is_valid() {
             self.void = Some(measured.validity.to_string());

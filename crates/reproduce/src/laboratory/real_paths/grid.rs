@@ -15,6 +15,11 @@ use crate::laboratory::laboratory;
 /// Repetitions of each value. Six paired runs are made afterwards with the best one, because the best of a grid is also
 /// the luckiest.
 const REPETITIONS: u32 = 3;
+/// A value whose first run takes more than this multiple of the shortest first run is not measured again. The runs of one
+/// value on the paths with loss differ by less.
+const DISMISSED_BEYOND: f64 = 1.5;
+/// Bytes of data in a segment.
+const SEGMENT: u64 = 1448;
 
 /// The grid of a transfer on a path.
 pub(super) fn point(path: &RealPath, transfer: &Transfer) -> Point {
@@ -27,12 +32,25 @@ pub(super) fn point(path: &RealPath, transfer: &Transfer) -> Point {
     Point {
         item: path.name,
         name: super::name_of(path, transfer),
-        cases: GRID.map(of).into(),
+        cases: different(transfer).map(of).collect(),
         repetitions: REPETITIONS,
+        dismissed_beyond: Some(DISMISSED_BEYOND),
         shown: &[Metric::Completion],
         beside: false,
         ..Point::default()
     }
+}
+
+/// The values that differ for this transfer: the least initial window that holds the largest object, and all smaller ones.
+/// With a larger window, the same segments leave at the same time.
+fn different(transfer: &Transfer) -> impl Iterator<Item = Value> {
+    let segments = transfer.largest_object().div_ceil(SEGMENT);
+    let holds_all = |window: u32| u64::from(window) >= segments;
+    let least = (GRID.iter().map(|(_, _, window)| *window))
+        .filter(|window| holds_all(*window))
+        .min();
+    GRID.into_iter()
+        .filter(move |(_, _, window)| least.is_none_or(|least| *window <= least))
 }
 
 /// The best values, by the names of the points.

@@ -110,6 +110,14 @@ impl Transfer {
         matches!(self.kind, Kind::Down(bytes) if bytes <= 10 * KILOBYTE)
     }
 
+    /// Bytes of the largest object.
+    const fn largest_object(&self) -> u64 {
+        match self.kind {
+            Kind::Down(bytes) | Kind::Up(bytes) => bytes,
+            Kind::Page => PAGE.1,
+        }
+    }
+
     const fn workload(&self) -> Workload {
         match self.kind {
             Kind::Down(size) => Workload::Download {

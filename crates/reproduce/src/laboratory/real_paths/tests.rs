@@ -170,6 +170,23 @@ fn the_grid_has_all_judged_points_and_its_best_values_are_haproxy_s() {
 }
 
 #[test]
+fn the_grid_leaves_out_windows_that_make_no_difference() {
+    let grid = grid(&LabEffort::default()).unwrap();
+    let windows_of = |name: &str| -> Vec<&str> {
+        let point = grid.iter().find(|point| point.name == name).unwrap();
+        point.cases.iter().map(|case| case.name).collect()
+    };
+    // 14, 70, 691 and 6907 segments.
+    assert_eq!(
+        windows_of("geo-0, page"),
+        ["CUBIC × 10", "CUBIC × 50", "BBR × 10", "BBR × 50"]
+    );
+    assert_eq!(windows_of("geo-0, 100 KB").len(), 6);
+    assert_eq!(windows_of("geo-0, 1 MB").len(), 12);
+    assert_eq!(windows_of("geo-0, upload 10 MB").len(), 12);
+}
+
+#[test]
 fn a_ratio_may_be_slower_by_a_share_or_by_a_time() {
     let mut point = points_of(Extent::Normal, Some("lan"), &["100 KB"]).remove(0);
     point.repetitions = 1;

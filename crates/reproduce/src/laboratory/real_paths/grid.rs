@@ -15,8 +15,8 @@ use crate::laboratory::laboratory;
 /// Repetitions of each value. Six paired runs are made afterwards with the best one, because the best of a grid is also
 /// the luckiest.
 const REPETITIONS: u32 = 3;
-/// A value whose first run takes more than this multiple of the shortest first run is not measured again. The runs of one
-/// value on the paths with loss differ by less.
+/// A value whose first run takes more than this multiple of the shortest first run is not measured again. With a smaller
+/// one, an unlucky run would dismiss a good value; with a larger one, slow values would take hours.
 const DISMISSED_BEYOND: f64 = 1.5;
 /// Bytes of data in a segment.
 const SEGMENT: u64 = 1448;

@@ -1,4 +1,4 @@
-//! The search for the best of several cases: those that are certainly not the best have no more runs.
+//! The search for the best of several cases: a case whose first run was much slower than the best one has no more runs.
 
 use midspan_lab::Case;
 use midspan_records::Store;
@@ -9,10 +9,15 @@ use super::run::Run;
 /// The first repetition, which every case has.
 const FIRST: u32 = 0;
 
-/// Whether the case has no more runs, because its first run failed, or took longer than the point allows
-/// ([`Point::dismissed_beyond`]).
-pub(super) fn is_dismissed(point: &Point, case: &Case, store: &Store<Run>) -> bool {
-    let Some(multiple) = point.dismissed_beyond else {
+/// Whether this repetition of the case is left out, because the first one failed, or took longer than the point allows
+/// ([`Point::dismissed_beyond`]). The first one itself never is: a second call repeats it if it failed.
+pub(super) fn is_dismissed(
+    point: &Point,
+    case: &Case,
+    repetition: u32,
+    store: &Store<Run>,
+) -> bool {
+    let Some(multiple) = point.dismissed_beyond.filter(|_| repetition != FIRST) else {
         return false;
     };
     let Some(own) = first_run(case, store) else {
@@ -57,15 +62,19 @@ mod tests {
         let mut store = Store::in_memory(RUNS);
         let times = [Some(2.0), Some(2.9), Some(3.1), None];
         for (case, time) in point.cases.iter().zip(times) {
-            assert!(!is_dismissed(&point, case, &store));
+            assert!(!is_dismissed(&point, case, 1, &store));
             let key = case.run_key(FIRST).unwrap();
             store.put(&key, run(&point, case, time)).unwrap();
         }
         let dismissed = |point: &Point, store: &Store<Run>| -> Vec<bool> {
             let cases = point.cases.iter().take(times.len() + 1);
-            cases.map(|case| is_dismissed(point, case, store)).collect()
+            cases
+                .map(|case| is_dismissed(point, case, 1, store))
+                .collect()
         };
         assert_eq!(dismissed(&point, &store), [false, false, true, true, false]);
+        let mut first = point.cases.iter();
+        assert!(first.all(|case| !is_dismissed(&point, case, FIRST, &store)));
         // A run that the machine made void dismisses no case.
         let case = &point.cases[2];
         let late = Run {

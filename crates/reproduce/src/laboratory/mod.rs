@@ -163,7 +163,7 @@ pub fn laboratory(
         .iter()
         .filter(|_| !effort.only_finished)
         .filter(|one| store.get(&one.key).is_none_or(|run| run.void.is_some()))
-        .filter(|one| !dismissal::is_dismissed(one.point, one.case, &store))
+        .filter(|one| !dismissal::is_dismissed(one.point, one.case, one.repetition, &store))
         .collect();
     let runs = planned.len();
     progress(LabProgress::Planned {
@@ -181,7 +181,7 @@ pub fn laboratory(
         key,
     } in left
     {
-        if dismissal::is_dismissed(point, case, &store) {
+        if dismissal::is_dismissed(point, case, *repetition, &store) {
             continue;
         }
         let name = format!(

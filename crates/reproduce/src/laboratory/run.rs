@@ -114,12 +114,17 @@ impl Run {
         self.void.is_some() && self.transfers.is_empty()
     }
 
-    /// The completion time in seconds of the only transfer of a valid run.
-    pub(super) fn valid_completion(&self) -> Option<f64> {
-        match (&self.void, self.transfers.as_slice()) {
-            (None, [one]) => one.completion,
+    /// The completion time in seconds, if there is one transfer only.
+    fn completion(&self) -> Option<f64> {
+        match self.transfers.as_slice() {
+            [one] => one.completion,
             _ => None,
         }
+    }
+
+    /// The same, of a valid run.
+    pub(super) fn valid_completion(&self) -> Option<f64> {
+        self.completion().filter(|_| self.void.is_none())
     }
 
     fn add(&mut self, path: &Path, measured: &Measurement) {
@@ -163,11 +168,7 @@ impl Run {
         } else {
             midspan_report::units::format(goodput, "bit/s")
         };
-        let time = match self.transfers.as_slice() {
-            [one] => one.completion,
-            _ => None,
-        };
-        let time = time.map_or_else(String::new, |time| {
+        let time = self.completion().map_or_else(String::new, |time| {
             format!(" in {}", midspan_report::units::format(time, "s"))
         });
         let void = self

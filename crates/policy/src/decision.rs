@@ -34,6 +34,9 @@ pub struct LegDecision {
     /// Congestion control from now on, by its kernel name. The only change is from one that the
     /// kernel does not pace to one that it paces: Linux never stops pacing a socket.
     pub congestion_control: Option<&'static str>,
+    /// BBR begins again, so that it does not probe for the shortest round trip (`probe_rtt.rs`). It takes the
+    /// shortest one that TCP has measured as new.
+    pub bbr_again: bool,
     /// Send buffer (Maki §III: large enough to ride out the inbound leg's retransmissions).
     pub send_buffer: Option<ByteSize>,
     /// Largest number of unsent bytes in the send buffer.

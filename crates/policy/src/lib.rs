@@ -73,6 +73,7 @@ pub mod pacing;
 mod part_limit;
 pub mod policies;
 pub mod prefix;
+mod probe_rtt;
 mod reading_holds;
 mod recent_maximum;
 mod sample;

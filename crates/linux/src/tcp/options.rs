@@ -55,6 +55,25 @@ pub fn slow_start_again(socket: impl AsFd) -> io::Result<bool> {
     }
 }
 
+/// Makes BBR begin again on a socket that has it: BBR takes the shortest round trip that TCP has measured (in five
+/// minutes at most) as new, and is in its Startup. The congestion window does not change. A socket with another
+/// congestion control stays as it is.
+///
+/// There is no option for this, but a congestion control begins when it is set. Reno, which every kernel has and every
+/// process may set, is set for an instant before.
+///
+/// # Errors
+/// Those of `getsockopt(2)` and `setsockopt(2)`.
+pub fn begin_bbr_again(socket: impl AsFd) -> io::Result<()> {
+    const BBR: &str = "bbr";
+    let socket = socket.as_fd();
+    if congestion_control(socket)? != BBR {
+        return Ok(());
+    }
+    set_congestion_control(socket, "reno")?;
+    set_congestion_control(socket, BBR)
+}
+
 /// Makes the kernel load the module of a congestion control, unless the kernel has it already. This needs
 /// `CAP_NET_ADMIN` in the first user namespace.
 ///

@@ -234,3 +234,17 @@ fn a_congestion_control_that_does_not_exist_is_named() {
         "{error}"
     );
 }
+
+#[test]
+fn bbr_begins_again_where_it_is_set() {
+    let (client, _server) = connection();
+    tcp::set_congestion_control(&client, "cubic").unwrap();
+    tcp::begin_bbr_again(&client).unwrap();
+    assert_eq!(tcp::congestion_control(&client).unwrap(), "cubic");
+    match tcp::set_congestion_control(&client, "bbr") {
+        Ok(()) => {}
+        Err(error) => return println!("skipped: this kernel has no BBR: {error}"),
+    }
+    tcp::begin_bbr_again(&client).unwrap();
+    assert_eq!(tcp::congestion_control(&client).unwrap(), "bbr");
+}

@@ -1,25 +1,30 @@
-//! The policy that applies the configured settings and nothing else.
+//! The policy that applies the configured settings.
 
 use midspan_units::{Time, TimeSpan};
 
 use super::SessionSettings;
 use crate::learned_start::LearnedStart;
+use crate::probe_rtt::{self, ProbeRtt};
 use crate::{
-    Admission, Decision, Handshake, KnowledgeParts, LegStart, Policy, Request, SessionSample, Start,
+    Admission, Decision, Handshake, KnowledgeParts, LegStart, Policy, Request, SessionId,
+    SessionSample, Start,
 };
 
-/// Splits every connection and sets both legs as configured; never changes a live session.
+/// Splits every connection and sets both legs as configured. The only change of a live session: BBR
+/// does not probe for the round trip on a leg that gets its written rate.
 #[derive(Debug, Clone)]
 pub struct Configured {
     settings: SessionSettings,
     handshake: Handshake,
+    probe_rtt: ProbeRtt,
 }
 
 impl Configured {
     /// A policy that follows `settings`.
     #[must_use]
-    pub const fn new(settings: SessionSettings) -> Self {
+    pub fn new(settings: SessionSettings) -> Self {
         Self {
+            probe_rtt: ProbeRtt::new(&settings),
             settings,
             handshake: Handshake::Early,
         }
@@ -27,7 +32,7 @@ impl Configured {
 
     /// The same policy with this handshake; the default is [`Handshake::Early`].
     #[must_use]
-    pub const fn with_handshake(mut self, handshake: Handshake) -> Self {
+    pub fn with_handshake(mut self, handshake: Handshake) -> Self {
         self.handshake = handshake;
         self
     }
@@ -56,15 +61,26 @@ impl Policy for Configured {
 
     fn sample(
         &mut self,
-        _now: Time,
-        _sample: &SessionSample,
+        now: Time,
+        sample: &SessionSample,
         _known: &mut dyn KnowledgeParts,
     ) -> Decision {
-        Decision::default()
+        let mut decision = Decision::default();
+        self.probe_rtt.handle_sample(now, sample, &mut decision);
+        decision
+    }
+
+    fn end(&mut self, _now: Time, sample: &SessionSample, _known: &mut dyn KnowledgeParts) {
+        self.probe_rtt.forget(sample.session);
+    }
+
+    fn lose(&mut self, session: SessionId) {
+        self.probe_rtt.forget(session);
     }
 
     fn sampling_interval(&self) -> Option<TimeSpan> {
-        None
+        let concerns_any = self.probe_rtt.concerns_any();
+        concerns_any.then_some(probe_rtt::SAMPLING_INTERVAL)
     }
 }
 

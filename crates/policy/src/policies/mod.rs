@@ -10,6 +10,7 @@ pub use configured::Configured;
 use midspan_units::{ByteSize, TimeSpan};
 use serde::{Deserialize, Serialize};
 
+use crate::probe_rtt::ProbeRtt;
 use crate::{Handshake, LegSettings, Policy};
 
 /// The policy that decides about sessions; the key `policy` of a listener, and of a proxy in a path file.
@@ -73,7 +74,9 @@ impl SessionSettings {
     /// Whether a policy decides anything; if not, the settings hold as they are.
     #[must_use]
     pub fn is_decided_on(&self) -> bool {
-        self.policy != PolicyName::Configured || self.is_automatic()
+        self.policy != PolicyName::Configured
+            || self.is_automatic()
+            || ProbeRtt::new(self).concerns_any()
     }
 }
 
@@ -98,6 +101,7 @@ pub fn make(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::congestion::BBR;
 
     #[test]
     fn the_name_and_single_settings_select_the_policy() {
@@ -108,6 +112,11 @@ mod tests {
         assert_eq!(interval(&settings), None);
         settings.client.pacing = crate::Pacing::Inbound;
         assert!(interval(&settings).is_some());
+        settings = SessionSettings::default();
+        settings.server.congestion_control = Some(BBR.to_owned());
+        assert!(!settings.is_decided_on());
+        settings.server.pacing_rate = "2 Mbit/s".parse().ok();
+        assert!(settings.is_decided_on() && interval(&settings).is_some());
         settings = SessionSettings {
             policy: PolicyName::Auto,
             client: PolicyName::Auto.leg(LegSettings::default()),

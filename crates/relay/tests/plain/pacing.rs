@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
     Admission, Configured, Decision, FirstFlight, KnowledgeParts, LegDecision, LegSettings, Pacing,
@@ -190,14 +191,14 @@ fn a_first_flight_is_spread_and_what_follows_is_spliced() {
     bench.wait_for("spliced", |now| now.bytes_spliced > 1_000_000);
 }
 
-/// A policy that caps the data in flight towards the server, and stores its samples.
-struct Cap {
+/// A policy that decides the same for the leg towards the server at each sample, and stores its samples.
+struct Always {
     otherwise: Configured,
-    cap: Option<ByteSize>,
+    decision: LegDecision,
     samples: Arc<Mutex<Vec<SessionSample>>>,
 }
 
-impl Policy for Cap {
+impl Policy for Always {
     fn admit(&mut self, now: Time, request: &Request) -> Admission {
         self.otherwise.admit(now, request)
     }
@@ -215,10 +216,7 @@ impl Policy for Cap {
     fn sample(&mut self, _: Time, sample: &SessionSample, _: &mut dyn KnowledgeParts) -> Decision {
         self.samples.lock().unwrap().push(*sample);
         Decision {
-            server: LegDecision {
-                in_flight_cap: self.cap,
-                ..LegDecision::default()
-            },
+            server: self.decision,
             ..Decision::default()
         }
     }
@@ -228,8 +226,10 @@ impl Policy for Cap {
     }
 }
 
-/// How much data waited in the server leg's socket while the server did not read.
-fn waiting(cap: Option<ByteSize>) -> u64 {
+/// What a relay with such a policy has measured.
+type Samples = Arc<Mutex<Vec<SessionSample>>>;
+
+fn always(session: &SessionSettings, decision: LegDecision) -> (Bench, Samples) {
     let settings = Settings {
         threads: 1,
         ..Settings::default()
@@ -239,13 +239,13 @@ fn waiting(cap: Option<ByteSize>) -> u64 {
     // 64 KiB.
     socket2::SockRef::from(&server).set_tcp_mss(1000).unwrap();
     let to = server.local_addr().unwrap();
-    let listener = listener(&settings, to, SessionSettings::default());
+    let listener = listener(&settings, to, session.clone());
     let address = local_address(&listener);
-    let samples = Arc::default();
+    let samples = Samples::default();
     let relay = Relay::start_with(&settings, vec![listener], |_| {
-        Box::new(Cap {
-            otherwise: Configured::new(SessionSettings::default()),
-            cap,
+        Box::new(Always {
+            otherwise: Configured::new(session.clone()),
+            decision,
             samples: Arc::clone(&samples),
         })
     });
@@ -254,6 +254,52 @@ fn waiting(cap: Option<ByteSize>) -> u64 {
         address,
         server,
     };
+    (bench, samples)
+}
+
+#[test]
+fn data_arrives_while_bbr_begins_again_and_again() {
+    if tcp::load_congestion_control("bbr").is_err() {
+        return println!("skipped: this kernel has no BBR, or may not load it");
+    }
+    let session = SessionSettings {
+        server: LegSettings {
+            congestion_control: Some("bbr".to_owned()),
+            ..LegSettings::default()
+        },
+        ..SessionSettings::default()
+    };
+    let again = LegDecision {
+        bbr_again: true,
+        ..LegDecision::default()
+    };
+    let (bench, samples) = always(&session, again);
+    let (mut client, mut server) = bench.pair();
+    let data = Pattern::new(7).bytes(16_000_000);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            client.write_all(&data).unwrap();
+            client.shutdown(std::net::Shutdown::Write).unwrap();
+        });
+        let (received, ending) = read_all(&mut server);
+        assert_same(&received, &data);
+        assert_eq!(ending, Ending::Clean);
+    });
+    bench.wait_for("a sample", |now| now.samples > 0);
+    let samples = samples.lock().unwrap();
+    // BBR has no slow-start threshold.
+    let is_free = |sample: &SessionSample| sample.server.slow_start_threshold.is_none();
+    assert!(samples.iter().all(is_free));
+    assert_eq!(bench.statistics().option_errors, 0);
+}
+
+/// How much data waited in the server leg's socket while the server did not read.
+fn waiting(cap: Option<ByteSize>) -> u64 {
+    let cap = LegDecision {
+        in_flight_cap: cap,
+        ..LegDecision::default()
+    };
+    let (bench, samples) = always(&SessionSettings::default(), cap);
     let (mut client, mut server) = bench.pair();
     client.write_all(&[7; 100]).unwrap();
     server.read_exact(&mut [0; 100]).unwrap();

@@ -243,6 +243,9 @@ impl<O: Observer> Simulation<O> {
         if let Some(name) = decision.congestion_control {
             sender.handle_congestion_control(self.now, name);
         }
+        if decision.bbr_again {
+            sender.begin_bbr_again(self.now);
+        }
         relay.handle_decision(decision, sender);
     }
 

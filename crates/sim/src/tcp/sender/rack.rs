@@ -70,6 +70,13 @@ impl Sender {
         }
     }
 
+    /// A policy lets BBR begin again, if it is the congestion control (Linux: `TCP_CONGESTION`, twice).
+    pub fn begin_bbr_again(&mut self, now: Time) {
+        if self.is_bbr() && self.is_open() {
+            self.begin_bbr(now);
+        }
+    }
+
     /// BBR begins.
     fn begin_bbr(&mut self, now: Time) {
         self.ssthresh = u64::MAX;

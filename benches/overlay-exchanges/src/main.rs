@@ -83,11 +83,16 @@ fn main() -> Result<ExitCode, Failure> {
             .map(|(after, before)| (after[direction] - before[direction]) as f64 * 8e-3 / seconds)
             .collect();
         let spread = Spread::of(&rates).ok_or("no node")?;
+        let by_rate = rates
+            .iter()
+            .zip(1..)
+            .max_by(|one, two| one.0.total_cmp(two.0));
+        let busiest: u8 = by_rate.map_or(0, |(_, number)| number);
         is_met &= spread.greatest <= limit;
         println_unless(
             plan.json,
             &format!(
-                "{name}: {:.1} kbit/s (median of the nodes), least {:.1}, greatest {:.1}, at most {limit}",
+                "{name}: {:.1} kbit/s (median of the nodes), least {:.1}, greatest {:.1} (n{busiest}), at most {limit}",
                 spread.median, spread.least, spread.greatest
             ),
         );

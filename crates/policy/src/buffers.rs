@@ -9,6 +9,9 @@
 //! The limit of unsent data bounds what waits, so that the kernel still fits the rest of the buffer
 //! to the data in flight. The buffer's own size is set only if it must be larger than the kernel
 //! would make it.
+//!
+//! There is no limit in slow start: the delivery rate that was measured is then half of the next one. The data that
+//! waits would be used up, and while nothing more is read, the server's window grows by less.
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -30,6 +33,10 @@ const MOST: u64 = 64 << 20;
 const GROWN_BY_KERNEL: u64 = 2 << 20;
 /// Changes of at most 1/`NOTABLE` are not worth a system call.
 const NOTABLE: u64 = 4;
+/// Slow start is over if the delivery rate has not grown by a quarter for this many round trips, and for this time …
+const SETTLED_ROUND_TRIPS: u64 = 3;
+/// … which is three samples.
+const SETTLED_AFTER: TimeSpan = TimeSpan::from_milliseconds(300);
 
 /// The changes of the buffers of the outbound leg. `None`: no change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,8 +54,33 @@ pub struct SendBuffer {
     stalls: RecentMaximum,
     received: u64,
     progress: Option<Time>,
+    slow_start: SlowStart,
     limit: u64,
     size: u64,
+}
+
+/// Whether a leg is in its first slow start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct SlowStart {
+    is_over: bool,
+    /// The delivery rate in bit/s, as it was when it had last grown by a quarter, and when that was.
+    rate: u64,
+    grown: Time,
+}
+
+impl SlowStart {
+    /// Takes a reading of the leg, with its largest recent delivery rate in bit/s; returns whether slow start is over.
+    fn is_over(&mut self, now: Time, rate: u64, leg: &LegSample) -> bool {
+        let has_grown = rate > self.rate.saturating_add(self.rate / 4);
+        if has_grown {
+            (self.rate, self.grown) = (rate, now);
+        }
+        let round_trip = leg.round_trip_time.unwrap_or_default();
+        let settled = (round_trip * SETTLED_ROUND_TRIPS).max(SETTLED_AFTER);
+        // BBR has no threshold.
+        self.is_over |= leg.slow_start_threshold.is_some() || now.since(self.grown) >= settled;
+        self.is_over
+    }
 }
 
 impl Default for SendBuffer {
@@ -58,6 +90,7 @@ impl Default for SendBuffer {
             stalls: RecentMaximum::new(REMEMBERED),
             received: 0,
             progress: None,
+            slow_start: SlowStart::default(),
             limit: 0,
             size: 0,
         }
@@ -92,12 +125,16 @@ impl SendBuffer {
         let Some(rate) = BitRate::from_bits_per_second(self.delivered.get()) else {
             return BufferSizes::default();
         };
+        let is_settled = (self.slow_start).is_over(now, rate.bits_per_second(), outbound);
         let waiting = rate.bytes_in(self.stall(inbound)).clamp(LEAST, MOST);
         let in_flight = outbound.minimum_round_trip_time.unwrap_or_default();
         // Twice, so that the congestion window can grow.
         let size = (2 * rate.bytes_in(in_flight).min(MOST)).saturating_add(waiting);
         BufferSizes {
-            not_sent_limit: self.changed_limit(waiting),
+            not_sent_limit: match is_settled {
+                true => self.changed_limit(waiting),
+                false => None,
+            },
             send_buffer: self.grown_size(size.min(MOST)),
         }
     }
@@ -153,6 +190,7 @@ mod tests {
             let outbound = LegSample {
                 minimum_round_trip_time: Some(TimeSpan::from_milliseconds(outbound_rtt)),
                 delivery_rate: Some(rate.parse().unwrap()),
+                slow_start_threshold: Some(100),
                 ..LegSample::default()
             };
             let changed = buffer.handle_sample(now, &inbound, &outbound);
@@ -186,6 +224,36 @@ mod tests {
         let changed = sizes(1, 600, "2 Mbit/s", 0);
         assert_eq!(changed.not_sent_limit, Some(ByteSize::from_bytes(LEAST)));
         assert_eq!(changed.send_buffer, None);
+    }
+
+    /// The number of the reading, one each 100 ms, at which there is a limit of unsent data for the first time, if
+    /// these are the delivery rates in Mbit/s.
+    fn limited_at(round_trip: u64, threshold: Option<u32>, rates: &[u64]) -> Option<usize> {
+        let mut buffer = SendBuffer::default();
+        let mut now = Time::ZERO;
+        rates.iter().position(|rate| {
+            now += STEP;
+            let outbound = LegSample {
+                round_trip_time: Some(TimeSpan::from_milliseconds(round_trip)),
+                delivery_rate: BitRate::from_bits_per_second(rate * 1_000_000),
+                slow_start_threshold: threshold,
+                ..LegSample::default()
+            };
+            let sizes = buffer.handle_sample(now, &LegSample::default(), &outbound);
+            sizes.not_sent_limit.is_some()
+        })
+    }
+
+    #[test]
+    fn there_is_no_limit_in_slow_start() {
+        // The first reading only begins the measurement of stalls.
+        assert_eq!(limited_at(100, Some(50), &[1, 2, 4]), Some(1));
+        assert_eq!(limited_at(100, None, &[1, 2, 4, 8, 16, 32]), None);
+        let settles = [1, 2, 4, 8, 8, 9, 8, 8];
+        assert_eq!(limited_at(100, None, &settles), Some(6));
+        assert_eq!(limited_at(10, None, &settles), Some(6));
+        // Over a long path, the rate of one flight stands for six readings.
+        assert_eq!(limited_at(600, None, &[4; 30]), Some(19));
     }
 
     proptest! {

@@ -41,10 +41,12 @@ const TURNS: u64 = 1000;
 /// The pacing rate divided by the measured rate, as a fraction.
 const GAIN: (u64, u64) = (5, 4);
 /// The pacing rate divided by the outbound leg's delivery rate, as a fraction, for `CALM` windows
-/// after a loss with a queue: while there is a queue (`DRAINING_GAIN`), and while there is none
-/// (`FILLING_GAIN`). Alternating between the two keeps the queue short.
+/// after a loss with a queue: while there is a queue (`DRAINING_GAIN`), in the first window without one
+/// (`FILLING_GAIN`), and in those after it (`RISING_GAIN`). Alternating between them keeps the queue short. Where no
+/// queue appears, the path carries more than before, and the rate follows faster.
 const DRAINING_GAIN: (u64, u64) = (19, 20);
 const FILLING_GAIN: (u64, u64) = (21, 20);
+const RISING_GAIN: (u64, u64) = (9, 8);
 const CALM: u8 = 32;
 /// The measured rate grows while a window reaches at least this multiple of the largest before.
 const GROWN: (u64, u64) = (5, 4);
@@ -83,6 +85,8 @@ pub struct PacingRate {
     backlog: u64,
     /// Windows for which the caution after a loss with a queue still lasts.
     calm: u8,
+    /// Windows in a row without a queue.
+    clear: u8,
     /// The rate that was returned last, in bit/s.
     rate: u64,
 }
@@ -129,6 +133,7 @@ impl PacingRate {
             arrivals: (0, 0),
             backlog: 0,
             calm: 0,
+            clear: 0,
             rate: UNLIMITED,
         }
     }
@@ -187,6 +192,10 @@ impl PacingRate {
             false => self.calm.saturating_sub(1),
         };
         let is_full = has_queue && !is_growing(outbound);
+        self.clear = match is_full {
+            true => 0,
+            false => self.clear.saturating_add(1),
+        };
         let holds_back = held.bytes() > 0 || outbound.not_sent.bytes() > 0;
         let binds = holds_back && !is_path_limited && self.bound(is_full).is_none();
         let received = next.received.saturating_sub(window.received);
@@ -280,6 +289,7 @@ impl PacingRate {
         }
         let gain = match (self.calm > 0, is_full) {
             (true, true) => DRAINING_GAIN,
+            (true, false) if self.clear > 1 => RISING_GAIN,
             (true, false) => FILLING_GAIN,
             (false, true) => GAIN,
             (false, false) => return None,

@@ -1,8 +1,10 @@
 //! The policy that chooses pacing, buffers and congestion control from its measurements.
 
+mod client_network;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
@@ -21,6 +23,7 @@ use crate::{
     LegSettings, LegStart, Pacing, PacingBy, PartKey, Policy, ReceiveWindow, Request, SessionId,
     SessionSample, Start,
 };
+use client_network::{is_alone, is_in_lossy_network, is_long, note_end_of_ahead};
 
 /// How often a session with data in flight is sampled.
 const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
@@ -229,38 +232,6 @@ fn bytes_in_flight(leg: &LegSample) -> u64 {
     u64::from(leg.unacknowledged) * u64::from(leg.segment_size)
 }
 
-/// Whether a new leg to this client is presumably long.
-fn is_long(now: Time, client: IpAddr, known: &mut dyn KnowledgeParts) -> bool {
-    let measured = known.part(PartKey::paths(client)).paths.round_trip(client);
-    match measured {
-        Some(round_trip) => round_trip >= LONG_HANDSHAKE,
-        None => {
-            let network = known.part(PartKey::shared(client));
-            network.long_legs.is_long(now, client)
-        }
-    }
-}
-
-/// Whether a new session with this client would be alone on its link.
-fn is_alone(now: Time, client: IpAddr, known: &mut dyn KnowledgeParts) -> bool {
-    let network = known.part(PartKey::shared(client));
-    network.loads.is_alone(now, client, None)
-}
-
-/// The session leaves what sending ahead has found out, and whether its leg was long.
-fn note_end_of_ahead(now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
-    let Some(request) = sample.request else {
-        return;
-    };
-    let client = request.client.ip();
-    (known.part(PartKey::paths(client)).ahead).note(now, client, &sample.ahead);
-    let mut network = known.part(PartKey::shared(client));
-    network.loads.forget(client, sample.session);
-    if let Some(round_trip) = sample.client.minimum_round_trip_time {
-        network.long_legs.note(now, client, round_trip);
-    }
-}
-
 impl Policy for Automatic {
     fn admit(&mut self, now: Time, request: &Request) -> Admission {
         self.configured.admit(now, request)
@@ -308,11 +279,12 @@ impl Policy for Automatic {
     ) -> LegStart {
         let mut leg = LegStart::from(&self.settings.client);
         if self.settings.client.is_automatic() {
-            let learned = window.unwrap_or_else(|| {
-                let client = request.client.ip();
+            let client = request.client.ip();
+            let mut learned = window.unwrap_or_else(|| {
                 let paths = &mut known.part(PartKey::paths(client)).paths;
                 paths.start(now, client, SEGMENT, &[])
             });
+            learned.is_lossy |= is_in_lossy_network(now, client, known);
             self.apply_learned(&mut leg, &self.settings.client, &learned);
         }
         leg
@@ -370,22 +342,27 @@ impl Policy for Automatic {
         known: &mut dyn KnowledgeParts,
     ) -> Decision {
         note_in_flight(now, sample, known);
+        let fixed = self.configured.sample(now, sample, known);
         let ahead_allowed = self.ahead_allowed(now, sample, known);
         let shared = self.shared_rate(now, sample, known);
         let settings = &self.settings;
         let session = match self.sessions.entry(sample.session) {
             Entry::Occupied(session) => session.into_mut(),
             Entry::Vacant(new) => {
-                let mut leg = |settings, address: Option<SocketAddr>| {
-                    let is_lossy = address.is_some_and(|address| {
-                        let paths = &known.part(PartKey::paths(address.ip())).paths;
-                        paths.is_lossy(now, address.ip())
-                    });
-                    LegState::new(settings, self.offered, is_lossy)
+                let client = sample.request.map(|it| it.client.ip());
+                let is_lossy = |address, known: &mut dyn KnowledgeParts| {
+                    let paths = &known.part(PartKey::paths(address)).paths;
+                    paths.is_lossy(now, address)
                 };
+                let is_lossy_client = client.is_some_and(|client| {
+                    is_lossy(client, known) || is_in_lossy_network(now, client, known)
+                });
+                let server = sample.request.map(|it| it.server.ip());
+                let is_lossy_server = server.is_some_and(|server| is_lossy(server, known));
+                let leg = |settings, is_lossy| LegState::new(settings, self.offered, is_lossy);
                 new.insert(SessionState {
-                    client: leg(&settings.client, sample.request.map(|it| it.client)),
-                    server: leg(&settings.server, sample.request.map(|it| it.server)),
+                    client: leg(&settings.client, is_lossy_client),
+                    server: leg(&settings.server, is_lossy_server),
                     arrivals: Arrivals::default(),
                 })
             }
@@ -400,6 +377,7 @@ impl Policy for Automatic {
         Decision {
             client: LegDecision {
                 ahead_allowed,
+                bbr_again: fixed.client.bbr_again,
                 ..client.handle_sample(
                     now,
                     &settings.client,
@@ -407,22 +385,29 @@ impl Policy for Automatic {
                     sample.held_towards_client,
                 )
             },
-            server: server.handle_sample(
-                now,
-                &settings.server,
-                (&sample.client, &sample.server),
-                sample.held_towards_server,
-            ),
+            server: LegDecision {
+                bbr_again: fixed.server.bbr_again,
+                ..server.handle_sample(
+                    now,
+                    &settings.server,
+                    (&sample.client, &sample.server),
+                    sample.held_towards_server,
+                )
+            },
         }
     }
 
     fn end(&mut self, now: Time, sample: &SessionSample, known: &mut dyn KnowledgeParts) {
+        self.configured.end(now, sample, known);
         if let (Some(request), Some(lasted)) = (sample.request, sample.lasted) {
             let gains = &mut known.part(PartKey::gains(&request)).gains;
             gains.note_split(now, &request, &sample.client, &sample.server, lasted);
         }
         if self.sends_ahead() {
-            note_end_of_ahead(now, sample, known);
+            let session = self.sessions.get(&sample.session);
+            let control = session.and_then(|session| session.client.congestion);
+            let found_lossy = control.is_some_and(|control| control.is_lossy());
+            note_end_of_ahead(now, sample, found_lossy, known);
         }
         let Some(session) = self.sessions.remove(&sample.session) else {
             return;
@@ -466,6 +451,7 @@ impl Policy for Automatic {
     }
 
     fn lose(&mut self, session: SessionId) {
+        self.configured.lose(session);
         self.sessions.remove(&session);
     }
 

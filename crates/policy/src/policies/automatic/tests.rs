@@ -122,7 +122,7 @@ fn one_session_teaches_the_next_and_is_forgotten_itself() {
         "long_and_lossy"
     );
     assert_eq!(policy.reason(SessionId(1), Leg::Server).name(), "default");
-    // 40 Mbit/s for two round trips of 0.4 s; twice what is in flight for 0.6 s.
+    // 40 Mbit/s for two round trips of 0.4 s (after slow start); twice what is in flight for 0.6 s.
     assert_eq!(of_client(|decision| decision.not_sent_limit.is_some()), 1);
     assert_eq!(of_client(|decision| decision.send_buffer.is_some()), 1);
     assert!(of_client(|decision| decision.pacing_rate.is_some()) >= 1);
@@ -140,6 +140,42 @@ fn one_session_teaches_the_next_and_is_forgotten_itself() {
     assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
     policy.sample(now, &sample(2, 0, 0), known);
     assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
+}
+
+#[test]
+fn a_new_client_of_a_lossy_network_begins_with_bbr() {
+    let mut policy = automatic(true);
+    let known = &mut Knowledge::default();
+    let from = |client: &str| Request {
+        client: client.parse().unwrap(),
+        ..request()
+    };
+    let now = Time::ZERO;
+    for number in 1..=8 {
+        let of = |lost| SessionSample {
+            request: Some(from(&format!("192.0.2.{number}:1000"))),
+            client: LegSample {
+                segments_sent: 700,
+                ..sample(number, 1, lost).client
+            },
+            ..sample(number, 1, lost)
+        };
+        let new = policy.start(now, &from("192.0.2.99:1000"), None, known);
+        assert_eq!(new.client.congestion_control.as_deref(), Some("cubic"));
+        policy.sample(now, &of(0), known);
+        policy.sample(now, &of(5), known);
+        policy.end(now, &of(5), known);
+    }
+    let new = policy.start(now, &from("192.0.2.99:1000"), None, known);
+    assert_eq!(new.client.congestion_control.as_deref(), Some(BBR));
+    let other = policy.start(now, &from("192.0.3.99:1000"), None, known);
+    assert_eq!(other.client.congestion_control.as_deref(), Some("cubic"));
+    let begun = SessionSample {
+        request: Some(from("192.0.2.99:1000")),
+        ..sample(99, 0, 0)
+    };
+    policy.sample(now, &begun, known);
+    assert_eq!(policy.reason(SessionId(99), Leg::Client).name(), "learned");
 }
 
 #[test]
@@ -222,7 +258,7 @@ fn a_session_goes_ahead_only_while_it_is_alone() {
     let mut policy = automatic(true);
     let running = |number: u8, segments: u32| {
         let mut sample = sample(number.into(), 1, 0);
-        let client = SocketAddr::from(([192, 0, 2, number], 1000));
+        let client = std::net::SocketAddr::from(([192, 0, 2, number], 1000));
         sample.request = Some(Request {
             client,
             ..request()

@@ -186,7 +186,7 @@ pub struct RealPathsOptions {
     /// Every transfer on every path, 6 repetitions: hours
     #[arg(long)]
     pub full: bool,
-    /// Find HAProxy's best hand-set values instead, with three runs of each: hours
+    /// Find HAProxy's best hand-set values instead, with up to three runs of each: hours
     ///
     /// The congestion controls CUBIC and BBR, each with six initial windows towards the receiver.
     #[arg(long, conflicts_with_all = ["quick", "full", "by_hand", "html"])]

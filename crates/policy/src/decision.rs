@@ -1,6 +1,6 @@
 //! Decisions that are taken while data flows.
 
-use midspan_units::{BitRate, ByteSize};
+use midspan_units::{BitRate, ByteSize, TimeSpan};
 
 use crate::{Leg, PacingBy};
 
@@ -37,6 +37,8 @@ pub struct LegDecision {
     /// BBR begins again, so that it does not probe for the shortest round trip (`probe_rtt.rs`). It takes the
     /// shortest one that TCP has measured as new.
     pub bbr_again: bool,
+    /// The least retransmission time-out (`least_timeout.rs`). Only where the machine [offers](crate::Offered) it.
+    pub least_timeout: Option<TimeSpan>,
     /// Send buffer (Maki §III: large enough to ride out the inbound leg's retransmissions).
     pub send_buffer: Option<ByteSize>,
     /// Largest number of unsent bytes in the send buffer.

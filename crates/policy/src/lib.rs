@@ -57,6 +57,7 @@ mod input_pacing;
 mod knowledge;
 mod knowledge_parts;
 pub mod learned_start;
+mod least_timeout;
 pub mod leave_alone;
 pub mod long_legs;
 pub mod making_room;

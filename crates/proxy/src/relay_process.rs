@@ -386,6 +386,7 @@ fn offered() -> Offered {
         bbr: names.iter().any(|name| name == BBR),
         // Where this cannot be found out, no window is opened.
         receive_window: tcp::largest_open_window(server_windows::MOST).unwrap_or_default(),
+        least_timeout: tcp::has_least_timeout(),
     }
 }
 

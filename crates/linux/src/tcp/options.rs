@@ -74,6 +74,42 @@ pub fn begin_bbr_again(socket: impl AsFd) -> io::Result<()> {
     set_congestion_control(socket, BBR)
 }
 
+/// Linux 6.15, `linux/tcp.h`.
+const TCP_RTO_MIN_US: libc::c_int = 45;
+
+/// Sets the least retransmission time-out (`TCP_RTO_MIN_US`), to which the kernel adds the smoothed round trip.
+///
+/// # Errors
+/// Those of `setsockopt(2)`: `ENOPROTOOPT` before Linux 6.15, `EINVAL` for more than 200 ms or less than 5 ms.
+pub fn set_least_timeout(socket: impl AsFd, time: TimeSpan) -> io::Result<()> {
+    let microseconds = libc::c_int::try_from(time.nanoseconds() / 1000);
+    let value = microseconds.unwrap_or(libc::c_int::MAX).to_ne_bytes();
+    raw::set_option(socket.as_fd(), libc::IPPROTO_TCP, TCP_RTO_MIN_US, &value)
+}
+
+/// The least retransmission time-out.
+///
+/// # Errors
+/// Those of `getsockopt(2)`: `ENOPROTOOPT` before Linux 6.15.
+pub fn least_timeout(socket: impl AsFd) -> io::Result<TimeSpan> {
+    let mut bytes = [0; 4];
+    raw::get_option(
+        socket.as_fd(),
+        libc::IPPROTO_TCP,
+        TCP_RTO_MIN_US,
+        &mut bytes,
+    )?;
+    let microseconds = u64::from(u32::from_ne_bytes(bytes));
+    Ok(TimeSpan::from_nanoseconds(microseconds * 1000))
+}
+
+/// Whether this kernel lets a connection have a least retransmission time-out.
+#[must_use]
+pub fn has_least_timeout() -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None);
+    socket.is_ok_and(|socket| least_timeout(&socket).is_ok())
+}
+
 /// Makes the kernel load the module of a congestion control, unless the kernel has it already. This needs
 /// `CAP_NET_ADMIN` in the first user namespace.
 ///

@@ -248,3 +248,18 @@ fn bbr_begins_again_where_it_is_set() {
     tcp::begin_bbr_again(&client).unwrap();
     assert_eq!(tcp::congestion_control(&client).unwrap(), "bbr");
 }
+
+#[test]
+fn a_least_timeout_is_set_where_the_kernel_has_it() {
+    let (client, _server) = connection();
+    let time = TimeSpan::from_milliseconds(60);
+    match tcp::has_least_timeout() {
+        true => {
+            tcp::set_least_timeout(&client, time).unwrap();
+            assert_eq!(tcp::least_timeout(&client).unwrap(), time);
+        }
+        false => assert!(tcp::set_least_timeout(&client, time).is_err()),
+    }
+    let long = TimeSpan::from_seconds(1);
+    assert!(tcp::set_least_timeout(&client, long).is_err());
+}

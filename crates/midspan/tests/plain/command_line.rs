@@ -38,7 +38,7 @@ fn configuration(port: u16) -> (tempfile::TempDir, String) {
 fn exit_statuses() {
     let used = TcpListener::bind("127.0.0.1:0").unwrap();
     let (_folder, in_use) = configuration(used.local_addr().unwrap().port());
-    let table: [(i32, &[&str]); 23] = [
+    let table: [(i32, &[&str]); 24] = [
         // Success.
         (0, &["--version"]),
         (0, &["--help"]),
@@ -57,6 +57,7 @@ fn exit_statuses() {
             &["lab", "geo", "--sweep", "link.satellite.loss=1 %,,2 %"],
         ),
         (1, &["conformance", "--list", "--only", "no such case"]),
+        (1, &["lab", "paths", "--by-hand", "/nowhere/grid.jsonl"]),
         // Usage.
         (2, &[]),
         (2, &["nothing"]),

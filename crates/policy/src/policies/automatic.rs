@@ -14,6 +14,7 @@ use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
 use crate::buffers::SendBuffer;
 use crate::congestion::{self, BBR, CongestionControl};
 use crate::learned_start::{EVIDENCE, LEAST_WINDOW, LearnedStart, SEGMENT};
+use crate::least_timeout::least_timeout;
 use crate::pacing::PacingRate;
 use crate::reading_holds::reading_holds;
 use crate::shared_path::SharedPaths;
@@ -120,6 +121,8 @@ struct LegState {
     buffer: Option<SendBuffer>,
     congestion: Option<CongestionControl>,
     taken: TakenFlight,
+    /// Whether the least time-out may still be set.
+    sets_timeout: bool,
     is_new: bool,
 }
 
@@ -494,6 +497,7 @@ impl LegState {
             buffer: is_adaptive.then(SendBuffer::default),
             congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
             taken: TakenFlight::default(),
+            sets_timeout: offered.least_timeout && is_chosen(settings),
             is_new: true,
         }
     }
@@ -551,6 +555,10 @@ impl LegState {
                 None if is_new && control.choice().name == BBR => Some(BBR),
                 None => None,
             };
+        }
+        if self.sets_timeout && outbound.minimum_round_trip_time.is_some() {
+            self.sets_timeout = false;
+            decision.least_timeout = least_timeout(outbound);
         }
         decision
     }

@@ -53,6 +53,8 @@ pub struct Offered {
     /// The largest receive window, in bytes of data, that can be open from the first ACK of a new
     /// connection. Before Linux 6.10, and where nothing is known of the machine, this is less than 64 KiB.
     pub receive_window: ByteSize,
+    /// The least retransmission time-out of a connection can be set (Linux 6.15).
+    pub least_timeout: bool,
 }
 
 /// The policy and the settings of both legs of a session.

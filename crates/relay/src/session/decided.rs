@@ -131,6 +131,9 @@ impl Session {
             if let Some(name) = decision.congestion_control {
                 note(tcp::set_congestion_control(socket, name).is_err());
             }
+            if let Some(time) = decision.least_timeout {
+                note(tcp::set_least_timeout(socket, time).is_err());
+            }
             if decision.bbr_again {
                 note(tcp::begin_bbr_again(socket).is_err());
             }

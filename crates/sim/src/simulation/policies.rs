@@ -273,10 +273,12 @@ fn request(id: FlowId, flow: &Flow) -> Request {
     }
 }
 
-/// The policies may choose BBR. A receive window that they choose has no effect.
+/// The policies may choose BBR. A receive window that they choose has no effect, and the least time-out is that of
+/// the configuration.
 const OFFERED: Offered = Offered {
     bbr: true,
     receive_window: server_windows::MOST,
+    least_timeout: false,
 };
 
 /// The initial windows from which a session of this flow has one chosen; `None` if it learns

@@ -15,6 +15,7 @@ fn automatic(bbr: bool) -> Automatic {
     let offered = Offered {
         bbr,
         receive_window: ByteSize::from_bytes(8 << 20),
+        least_timeout: true,
     };
     Automatic::new(settings, offered)
 }
@@ -140,6 +141,24 @@ fn one_session_teaches_the_next_and_is_forgotten_itself() {
     assert_eq!(second.server.congestion_control.as_deref(), Some("cubic"));
     policy.sample(now, &sample(2, 0, 0), known);
     assert_eq!(policy.reason(SessionId(2), Leg::Client).name(), "learned");
+}
+
+#[test]
+fn a_short_leg_has_a_shorter_least_timeout_once() {
+    let mut policy = automatic(true);
+    let known = &mut Knowledge::default();
+    let milliseconds = TimeSpan::from_milliseconds;
+    let mut short = sample(1, 1, 0);
+    short.server.minimum_round_trip_time = Some(milliseconds(40));
+    let first = policy.sample(Time::ZERO, &short, known);
+    assert_eq!(first.server.least_timeout, Some(milliseconds(80)));
+    assert_eq!(first.client.least_timeout, None);
+    let next = policy.sample(Time::ZERO + milliseconds(100), &short, known);
+    assert_eq!(next.server.least_timeout, None);
+    // Before Linux 6.15, and where the operator has chosen the congestion control.
+    let mut without = without_sending_ahead();
+    let decision = without.sample(Time::ZERO, &short, known);
+    assert_eq!(decision.server.least_timeout, None);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! BBR without ProbeRTT, on a leg that gets the rate that the operator has written.
 //!
-//! BBR holds the shortest round trip for ten seconds. Then it measures it anew without a queue: it sends four segments
+//! BBR holds the shortest round trip for ten seconds. Then it measures it again without a queue: it sends four segments
 //! only, for 200 ms and at least one round trip (ProbeRTT, draft-cardwell-iccrg-bbr-congestion-control-00). Over a link
 //! with a round trip of 600 ms, hardly anything is sent for 1.2 s of each ten.
 //!

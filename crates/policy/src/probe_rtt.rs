@@ -19,7 +19,6 @@ use midspan_units::{BitRate, Time, TimeSpan};
 use crate::congestion::BBR;
 use crate::{
     Decision, LegDecision, LegSample, LegSettings, Pacing, PacingBy, SessionId, SessionSample,
-    SessionSettings,
 };
 
 /// How often sessions with such legs are sampled.
@@ -39,10 +38,10 @@ pub(crate) struct ProbeRtt {
 }
 
 impl ProbeRtt {
-    /// For sessions with these settings.
-    pub fn new(settings: &SessionSettings) -> Self {
+    /// For sessions whose legs have these settings; the client leg first.
+    pub fn new(legs: [&LegSettings; 2]) -> Self {
         Self {
-            rates: [&settings.client, &settings.server].map(written_rate),
+            rates: legs.map(written_rate),
             begun: BTreeMap::new(),
         }
     }
@@ -99,15 +98,16 @@ mod tests {
 
     use super::*;
 
-    fn settings() -> SessionSettings {
-        SessionSettings {
-            server: LegSettings {
-                congestion_control: Some(BBR.to_owned()),
-                pacing_rate: "1.9 Mbit/s".parse().ok(),
-                ..LegSettings::default()
-            },
-            ..SessionSettings::default()
+    fn at_written_rate() -> LegSettings {
+        LegSettings {
+            congestion_control: Some(BBR.to_owned()),
+            pacing_rate: "1.9 Mbit/s".parse().ok(),
+            ..LegSettings::default()
         }
+    }
+
+    fn with_server_leg(leg: &LegSettings) -> ProbeRtt {
+        ProbeRtt::new([&LegSettings::default(), leg])
     }
 
     fn sample(session: u64, delivered: u64) -> SessionSample {
@@ -126,7 +126,7 @@ mod tests {
 
     /// The seconds in which BBR begins again, if the leg delivers this much in each second.
     fn begins_again(delivered: impl IntoIterator<Item = u64>) -> Vec<u64> {
-        let mut policy = ProbeRtt::new(&settings());
+        let mut policy = with_server_leg(&at_written_rate());
         let mut seconds = Vec::new();
         for (second, rate) in (0..).zip(delivered) {
             let mut decision = Decision::default();
@@ -156,11 +156,11 @@ mod tests {
 
     #[test]
     fn only_legs_with_bbr_and_a_written_rate_are_concerned() {
-        assert!(ProbeRtt::new(&settings()).concerns_any());
+        assert!(with_server_leg(&at_written_rate()).concerns_any());
         let other = |change: fn(&mut LegSettings)| {
-            let mut settings = settings();
-            change(&mut settings.server);
-            ProbeRtt::new(&settings).concerns_any()
+            let mut leg = at_written_rate();
+            change(&mut leg);
+            with_server_leg(&leg).concerns_any()
         };
         assert!(!other(|leg| leg.pacing_rate = None));
         assert!(!other(
@@ -168,14 +168,14 @@ mod tests {
         ));
         assert!(!other(|leg| leg.pacing = Pacing::Auto));
         assert!(!other(|leg| leg.pacing_by = PacingBy::Input));
-        let mut none = ProbeRtt::new(&SessionSettings::default());
+        let mut none = with_server_leg(&LegSettings::default());
         none.handle_sample(Time::ZERO, &sample(1, 1), &mut Decision::default());
         assert!(none.begun.is_empty());
     }
 
     #[test]
     fn nothing_remains_of_a_session_that_is_over() {
-        let mut policy = ProbeRtt::new(&settings());
+        let mut policy = with_server_leg(&at_written_rate());
         policy.handle_sample(Time::ZERO, &sample(7, 1), &mut Decision::default());
         assert_eq!(policy.begun.len(), 1);
         policy.forget(SessionId(7));

@@ -24,7 +24,7 @@ impl Configured {
     #[must_use]
     pub fn new(settings: SessionSettings) -> Self {
         Self {
-            probe_rtt: ProbeRtt::new(&settings),
+            probe_rtt: ProbeRtt::new([&settings.client, &settings.server]),
             settings,
             handshake: Handshake::Early,
         }

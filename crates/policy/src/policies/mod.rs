@@ -78,7 +78,7 @@ impl SessionSettings {
     pub fn is_decided_on(&self) -> bool {
         self.policy != PolicyName::Configured
             || self.is_automatic()
-            || ProbeRtt::new(self).concerns_any()
+            || ProbeRtt::new([&self.client, &self.server]).concerns_any()
     }
 }
 

@@ -77,7 +77,7 @@ impl SlowStart {
         }
         let round_trip = leg.round_trip_time.unwrap_or_default();
         let settled = (round_trip * SETTLED_ROUND_TRIPS).max(SETTLED_AFTER);
-        // BBR has no threshold.
+        // BBR has no threshold until it has found the path full.
         self.is_over |= leg.slow_start_threshold.is_some() || now.since(self.grown) >= settled;
         self.is_over
     }

@@ -182,6 +182,8 @@ impl Relay {
         self.shared.registry.end_thread(number);
         self.loads.set(number, 0);
         self.loads.note_turn(number, None);
+        // The new thread does not hang: it gets connections at once, not only after the owner has looked again.
+        self.loads.note_late(number, false);
         let mut acceptors = Vec::new();
         for of in sockets {
             // If the thread continues, its epoll does not report connections of its successor.

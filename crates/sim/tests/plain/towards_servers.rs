@@ -114,14 +114,14 @@ fn an_upload_at_its_written_rate_does_not_stop_to_probe_the_round_trip() {
     assert!(delivered > 13_300_000, "{delivered}");
 }
 
-/// None of them gets its written rate, so they probe, and the queue becomes empty again and again.
+/// None of them gets its written rate, so they probe, and the queue becomes empty again and again. If BBR began again on
+/// such legs, one upload would have 0.43 of the other one's bytes.
 #[test]
 fn uploads_that_share_a_link_get_shares_of_it() {
     let delivered = uploads_at_written_rate(2);
     println!("{delivered:?} bytes");
     assert!(delivered.iter().sum::<u64>() > 12_000_000, "{delivered:?}");
-    assert!(
-        delivered.iter().all(|bytes| *bytes > 3_000_000),
-        "{delivered:?}"
-    );
+    let least = *delivered.iter().min().unwrap();
+    let most = *delivered.iter().max().unwrap();
+    assert!(least > 3_000_000 && least * 10 > most * 6, "{delivered:?}");
 }

@@ -466,6 +466,8 @@ fn no_connection_is_refused_meanwhile() {
         }
         stop.store(true, Ordering::Relaxed);
         assert!(clients.join().unwrap() > 100);
+        // This closure owns the relay, and its end would reset a session that has not ended yet.
+        wait(&relay, "all have ended", |now| now.sessions_active == 0);
         is_over.store(true, Ordering::Relaxed);
         drop(TcpStream::connect(to).unwrap());
     });

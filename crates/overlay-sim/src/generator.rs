@@ -81,7 +81,7 @@ pub fn generate(size: &Synthetic) -> Result<Network, NetworkError> {
     Ok(network)
 }
 
-/// Draws losses, rates, brownouts and outages of this time. A seed gives the same ones for each network of
+/// Draws losses, rates that are not measured, brownouts and outages of this time. A seed gives the same ones for each network of
 /// the same size.
 pub fn weather(network: &mut Network, seed: u64, duration: TimeSpan) {
     let mut random = Random::new(seed, "weather");
@@ -104,6 +104,7 @@ pub fn weather(network: &mut Network, seed: u64, duration: TimeSpan) {
             let rate = rate.min(access[one]).min(access[other]);
             for (from, to) in [(one, other), (other, one)] {
                 let loss = random.log_normal(LOSS.0, LOSS.1).min(0.2);
+                let rate = network.measured_rate(from, to).unwrap_or(rate);
                 network.set_leg(from, to, loss, rate);
             }
             let end = duration.as_seconds();

@@ -6,7 +6,7 @@
 //! that are rounded to their first binary digits: of 6,000 random routes, 99.9 % differ by less than 0.6 % from the
 //! exact prediction (a test).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use midspan_policy::overlay::{CompletionTimes, RouteLeg, completion_time_apart};
 use midspan_units::{BitRate, ByteSize, TimeSpan};
@@ -48,6 +48,28 @@ impl LegTimes {
             table: Mutex::new(vec![FREE; PLACES]),
         }
     }
+
+    /// The seconds of a transfer over one leg alone; `None` if nothing passes the leg.
+    pub fn seconds(&self, leg: &RouteLeg) -> Option<f64> {
+        self.look_up(&mut self.lock(), leg)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        // Each entry is complete, whatever happened to the thread that had the lock.
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn look_up(&self, table: &mut [Entry], leg: &RouteLeg) -> Option<f64> {
+        let key = Key::of(leg);
+        let seconds = || key.rounded(leg).transfer_seconds(self.size);
+        let Some(place) = table.get_mut(key.place()) else {
+            return seconds();
+        };
+        if place.0 != key {
+            *place = Entry(key, seconds().unwrap_or(f64::INFINITY));
+        }
+        Some(place.1).filter(|seconds| seconds.is_finite())
+    }
 }
 
 impl CompletionTimes for LegTimes {
@@ -56,19 +78,8 @@ impl CompletionTimes for LegTimes {
         if size != self.size {
             return completion_time_apart(legs, |leg| leg.transfer_seconds(size));
         }
-        // Each entry is complete, whatever happened to the thread that had the lock.
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
-        completion_time_apart(legs, |leg| {
-            let key = Key::of(leg);
-            let seconds = || key.rounded(leg).transfer_seconds(size);
-            let Some(place) = table.get_mut(key.place()) else {
-                return seconds();
-            };
-            if place.0 != key {
-                *place = Entry(key, seconds().unwrap_or(f64::INFINITY));
-            }
-            Some(place.1).filter(|seconds| seconds.is_finite())
-        })
+        let mut table = self.lock();
+        completion_time_apart(legs, |leg| self.look_up(&mut table, leg))
     }
 }
 

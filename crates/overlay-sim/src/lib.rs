@@ -15,13 +15,14 @@
 //!
 //! The crate is pure: no clock, no I/O. The same seed gives the same results on every machine.
 
+mod fixed_routes;
 mod generator;
 mod leg_times;
 mod load;
 mod measures;
 mod member;
 mod network;
-mod oracle;
+mod perfect_knowledge;
 mod questions;
 mod random;
 pub mod readers;
@@ -33,7 +34,7 @@ mod truth;
 mod two_equal;
 
 pub use generator::{Synthetic, generate, weather};
-pub use measures::{AfterFailure, Changes, Gain, Results};
+pub use measures::{AfterFailure, Changes, FixedGain, Gain, Results};
 pub use network::{Episode, EpisodeKind, Leg, Network, NetworkError, Role};
 pub use questions::{Answer, Part, Questions, answer};
 pub use settings::{Failure, Settings};

@@ -1,6 +1,6 @@
 //! What a simulation has measured.
 
-/// Completion times of compared sessions of one size, in seconds, added up.
+/// Completion times of compared sessions of one size, in seconds, added up: the chosen routes and perfect knowledge.
 ///
 /// Only sessions whose straight route works at their beginning count.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -13,22 +13,22 @@ pub struct Gain {
     pub chosen: f64,
     /// By the best route over at most one transit node.
     pub over_one: f64,
-    /// By the best route over at most two transit nodes: the oracle.
-    pub oracle: f64,
+    /// By the best route over at most two transit nodes: perfect knowledge.
+    pub best: f64,
 }
 
 impl Gain {
-    /// The share of the oracle's gain that the chosen routes have; `None` if the oracle gains nothing.
+    /// The share of the gain of perfect knowledge that the chosen routes have; `None` if it gains nothing.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
-        let all = self.direct - self.oracle;
+        let all = self.direct - self.best;
         (all > 0.0).then(|| (self.direct - self.chosen) / all)
     }
 
-    /// The share of the oracle's gain that routes over at most one transit node have.
+    /// The share of the gain of perfect knowledge that routes over at most one transit node have.
     #[must_use]
     pub fn share_over_one(&self) -> Option<f64> {
-        let all = self.direct - self.oracle;
+        let all = self.direct - self.best;
         (all > 0.0).then(|| (self.direct - self.over_one) / all)
     }
 
@@ -37,6 +37,41 @@ impl Gain {
     pub fn gained(&self) -> f64 {
         match self.direct > 0.0 {
             true => 1.0 - self.chosen / self.direct,
+            false => 0.0,
+        }
+    }
+}
+
+/// Completion times in seconds by the chosen routes of some pairs, and by the best fixed route of each pair: the oracle. A pair
+/// counts as often as it has sessions.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct FixedGain {
+    /// Pairs.
+    pub pairs: u64,
+    /// Their sessions.
+    pub sessions: u64,
+    /// By the straight route.
+    pub straight: f64,
+    /// By the chosen routes, with the time that failed routes have cost.
+    pub chosen: f64,
+    /// By the best fixed route.
+    pub oracle: f64,
+}
+
+impl FixedGain {
+    /// The share of the oracle's gain that the chosen routes have; more than 1 if they are better than the best fixed one.
+    /// `None` if the oracle gains nothing.
+    #[must_use]
+    pub fn share(&self) -> Option<f64> {
+        let all = self.straight - self.oracle;
+        (all > 0.0).then(|| (self.straight - self.chosen) / all)
+    }
+
+    /// How much shorter the oracle's routes are than the straight ones, as a share of the time.
+    #[must_use]
+    pub fn possible(&self) -> f64 {
+        match self.straight > 0.0 {
+            true => 1.0 - self.oracle / self.straight,
             false => 0.0,
         }
     }
@@ -89,6 +124,8 @@ pub struct Results {
     pub reset: u64,
     /// Sessions of 100 KB and of 1 MB.
     pub gain: [Gain; 2],
+    /// The same sizes by the best fixed routes.
+    pub fixed: Vec<FixedGain>,
     /// Changes of routes.
     pub changes: Changes,
     /// By window of 10 s, the used share of each transit node, 0…1.

@@ -1,5 +1,7 @@
 //! Nodes, and the legs between them over time.
 
+use std::collections::BTreeMap;
+
 use midspan_units::TimeSpan;
 use thiserror::Error;
 
@@ -76,6 +78,8 @@ pub struct Network {
     slice: TimeSpan,
     loss: Vec<f32>,
     rate: Vec<f32>,
+    /// Measured rates, by the nodes at the beginning and at the end of a leg.
+    measured_rates: BTreeMap<(usize, usize), f64>,
     episodes: Vec<Vec<Episode>>,
     /// The rate of each node as a transit node, in bit/s.
     capacity: Vec<f64>,
@@ -83,7 +87,7 @@ pub struct Network {
 
 impl Network {
     /// A network of these nodes. `slices` has the round trips in seconds, by rows; a leg with a round trip of 0
-    /// does not exist. Without more calls, legs lose one segment in 10,000, and legs and nodes carry 100 Mbit/s and 1 Gbit/s.
+    /// does not exist. The round trip of a leg is the same from both ends: if two values differ, their mean counts. Without more calls, legs lose one segment in 10,000, and legs and nodes carry 100 Mbit/s and 1 Gbit/s.
     ///
     /// # Errors
     /// [`NetworkError::Nodes`].
@@ -100,9 +104,10 @@ impl Network {
                 leaves,
             });
         }
-        slices
-            .iter_mut()
-            .for_each(|slice| slice.resize(count * count, 0.0));
+        for slice in &mut slices {
+            slice.resize(count * count, 0.0);
+            join_directions(slice, count);
+        }
         if slices.is_empty() {
             slices.push(vec![0.0; count * count]);
         }
@@ -111,6 +116,7 @@ impl Network {
             slice,
             loss: vec![1e-4; count * count],
             rate: vec![1e8; count * count],
+            measured_rates: BTreeMap::new(),
             episodes: vec![Vec::new(); count * count],
             capacity: vec![1e9; count],
             roles,
@@ -144,6 +150,22 @@ impl Network {
         {
             (*of_loss, *of_rate) = (loss as f32, rate as f32);
         }
+    }
+
+    /// Sets a measured rate (bit/s) of the leg from one node to another one, which [weather](crate::weather) does not change.
+    pub fn set_measured_rate(&mut self, from: usize, to: usize, rate: f64) {
+        self.measured_rates.insert((from, to), rate);
+        let place = self.place(from, to);
+        #[allow(clippy::cast_possible_truncation)] // Seven digits are enough.
+        if let Some(of_rate) = self.rate.get_mut(place) {
+            *of_rate = rate as f32;
+        }
+    }
+
+    /// The measured rate (bit/s) of the leg from one node to another one.
+    #[must_use]
+    pub fn measured_rate(&self, from: usize, to: usize) -> Option<f64> {
+        self.measured_rates.get(&(from, to)).copied()
     }
 
     /// Adds an episode of the leg between two nodes.
@@ -223,5 +245,24 @@ impl Network {
 
     const fn place(&self, from: usize, to: usize) -> usize {
         from * self.roles.len() + to
+    }
+}
+
+/// Both ends of a leg have measured its round trip, at different moments: the mean counts for both. If one of them has not
+/// measured it, the other value counts.
+pub fn join_directions(slice: &mut [f32], count: usize) {
+    for one in 0..count {
+        for other in 0..one {
+            let places = [one * count + other, other * count + one];
+            let Ok([there, back]) = slice.get_disjoint_mut(places) else {
+                continue;
+            };
+            let joined = match (*there > 0.0, *back > 0.0) {
+                (true, true) => f32::midpoint(*there, *back),
+                (true, false) => *there,
+                (false, _) => *back,
+            };
+            (*there, *back) = (joined, joined);
+        }
     }
 }

@@ -3,7 +3,7 @@
 use midspan_policy::overlay::{Route, RouteLeg};
 use midspan_units::ByteSize;
 
-use crate::oracle::Best;
+use crate::perfect_knowledge::Best;
 
 /// A session.
 #[derive(Debug, Clone)]

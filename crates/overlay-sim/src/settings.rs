@@ -21,7 +21,7 @@ pub struct Settings {
     pub size: ByteSize,
     /// The size of a transfer whose completion time the nodes predict (`transfer` in the configuration).
     pub transfer: ByteSize,
-    /// Each session with a number that is a multiple of this is compared with the oracle.
+    /// Each session with a number that is a multiple of this is compared with perfect knowledge.
     pub sampled: u64,
     /// The share of its CPU time that a transit node needs when its rate is used up, 0…1. Nodes report this share as their
     /// load, and are busy from 0.8 on.

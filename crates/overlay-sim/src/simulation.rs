@@ -12,12 +12,13 @@ use midspan_policy::overlay::{
 use midspan_policy::prefix::site_prefix;
 use midspan_units::{ByteSize, Time, TimeSpan};
 
+use crate::fixed_routes::FixedRoutes;
 use crate::leg_times::LegTimes;
 use crate::load::NodeShare;
 use crate::measures::{Changes, Results, WINDOW};
 use crate::member::{Member, address, names};
 use crate::network::{Network, Role};
-use crate::oracle::{apart, best};
+use crate::perfect_knowledge::{apart, best};
 use crate::random::Random;
 use crate::session::{Running, Session, Sessions};
 use crate::settings::Settings;
@@ -30,7 +31,7 @@ const BEFORE: f64 = 60.0;
 const TRANSIT_LIMIT: f64 = 4.5;
 /// The round trip between an exit and its servers in seconds.
 const LAST_LEG: f64 = 0.002;
-/// The sizes that are compared with the oracle.
+/// The sizes that are compared.
 const COMPARED: [ByteSize; 2] = [
     ByteSize::from_bytes(100_000),
     ByteSize::from_bytes(1_000_000),
@@ -74,6 +75,7 @@ pub struct Simulation {
     random: Random,
     losses: Random,
     results: Results,
+    fixed: FixedRoutes,
     /// Of observed pairs: the best route at the newest decision, and how often another one was best.
     memoryless: Vec<(Option<Route>, u64)>,
     window: VecDeque<(f64, Vec<f64>)>,
@@ -119,7 +121,14 @@ impl Simulation {
             exchanges.extend(exits.iter().map(|exit| (ingress, *exit)));
         }
         let shares = (0..count).map(|node| NodeShare::new(network.capacity(node)));
+        let fixed = FixedRoutes::new(
+            &transit,
+            &COMPARED,
+            settings.duration,
+            (traffic.pairs().len(), settings.seed),
+        );
         let mut simulation = Self {
+            fixed,
             shares: shares.collect(),
             memoryless: vec![(None, 0); traffic.pairs().len()],
             truth: Truth::new(network),
@@ -370,11 +379,18 @@ impl Simulation {
         self.begin_on(at, place, running);
     }
 
-    /// Compares the chosen route with the straight one and with the oracle.
+    /// Compares the chosen route with the straight one, with fixed ones, and with perfect knowledge.
     fn compare(&mut self, at: f64, place: u32, running: &Running) {
         let Some(session) = self.sessions.get_mut(place) else {
             return;
         };
+        if let (Some(ingress), Some(exit)) = (running.stops.first(), running.stops.last()) {
+            let compared = (session.pair, (*ingress, *exit));
+            self.fixed.note(&self.truth, at, compared, |size| {
+                let time = apart(&running.legs, size)?;
+                Some(time.as_seconds() + at - session.began)
+            });
+        }
         let Some(all) = session.best else {
             return;
         };
@@ -385,7 +401,7 @@ impl Simulation {
                 gain.direct += best.direct;
                 gain.chosen += time.as_seconds() + at - session.began;
                 gain.over_one += best.over_one;
-                gain.oracle += best.over_two;
+                gain.best += best.over_two;
             }
         }
     }
@@ -470,6 +486,7 @@ impl Simulation {
             forced: mean(&forced),
             memoryless: mean(&observed),
         };
+        self.results.fixed = self.fixed.gain();
         self.results
     }
 }

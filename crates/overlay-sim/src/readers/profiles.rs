@@ -6,16 +6,14 @@ use midspan_units::TimeSpan;
 
 use super::roles::roles;
 use super::{MOST_BYTES, ReadError, file_error, line_error};
-use crate::network::{MOST_NODES, Network};
+use crate::network::{MOST_NODES, Network, join_directions};
 
 /// A round trip in ms, or a rate in bit/s, between two regions.
 type Values<'a> = BTreeMap<(&'a str, &'a str), f64>;
 
-/// Throughput was measured over 64 connections; one has this share of it.
-const CONNECTIONS: f64 = 64.0;
-
 /// The network of these texts, each with the name of its file. `transit` regions become transit nodes. Round trips do
-/// not change over time; a leg that was not measured does not exist.
+/// not change over time; a leg that was not measured does not exist. The rate of a leg is the throughput of all 64 connections with which
+/// it was measured: the sessions on a leg share its rate.
 ///
 /// # Errors
 /// A column is missing, or a line is wrong.
@@ -43,20 +41,17 @@ pub fn regions(
         let (Some(from), Some(to)) = (place(from), place(to)) else {
             continue;
         };
-        let is_known = times.contains_key(&(names[to], names[from]));
-        let opposite = (!is_known).then_some(to * count + from);
-        for place in std::iter::once(from * count + to).chain(opposite) {
-            #[allow(clippy::cast_possible_truncation)] // Seven digits are enough.
-            if let Some(value) = slice.get_mut(place).filter(|_| from != to) {
-                *value = (milliseconds / 1_000.0) as f32;
-            }
+        #[allow(clippy::cast_possible_truncation)] // Seven digits are enough.
+        if let Some(value) = slice.get_mut(from * count + to).filter(|_| from != to) {
+            *value = (milliseconds / 1_000.0) as f32;
         }
     }
+    join_directions(&mut slice, count);
     let roles = roles(count, &slice, transit);
     let mut network = Network::new(roles, vec![slice], TimeSpan::from_seconds(3600))?;
     for ((from, to), rate) in &rates {
         if let (Some(from), Some(to)) = (place(from), place(to)) {
-            network.set_leg(from, to, 1e-4, rate / CONNECTIONS);
+            network.set_measured_rate(from, to, *rate);
         }
     }
     Ok(network)
@@ -114,11 +109,12 @@ mod tests {
             regions(("latency.csv", LATENCY), Some(("throughput.csv", RATES)), 1).unwrap();
         let leg = |from, to| network.leg(0.0, from, to).unwrap();
         assert_eq!(network.len(), 3);
-        assert!((leg(0, 1).round_trip - 0.0205).abs() < 1e-6);
-        assert!((leg(1, 0).round_trip - 0.021).abs() < 1e-6);
+        // The mean of both measurements.
+        assert!((leg(0, 1).round_trip - 0.020_75).abs() < 1e-6);
+        assert!((leg(1, 0).round_trip - 0.020_75).abs() < 1e-6);
         // The opposite direction was not measured.
         assert!((leg(2, 0).round_trip - 0.08).abs() < 1e-6);
-        assert!((leg(0, 1).rate - 1e8).abs() < 10.0);
+        assert!((leg(0, 1).rate - 6.4e9).abs() < 1_000.0);
         assert!((leg(1, 2).rate - 1e8).abs() < 10.0);
     }
 

@@ -15,20 +15,20 @@ use super::lazy_rates::LazyRates;
 use super::liveness::Health;
 use super::loss::UNKNOWN_LOSS;
 use super::prediction::RouteLeg;
+use super::present_route::PresentRoute;
 use super::timed_legs::LegsOut;
 use super::topology::Topology;
 use super::{Congestion, NodeName, Overlay, Route, RowLeg};
 
 /// Most routes of each length that are predicted: those with the shortest round trips (VIA, SIGCOMM 2016: the best k).
 ///
-/// With 16 routes and 12 ends instead, a simulated hour of 300 nodes takes 1.2 times as much processor time, and the
-/// sessions have 90.6, 82.3, 88.7 and 91.2 % of the oracle's gain with the seeds 1 to 4 instead of 88.6, 85.2, 87.0 and 90.4 %.
+/// With 16 routes and 12 ends instead, a simulated hour of 300 nodes takes 1.2 times as much processor time, and gains no more.
 const MOST_OF_LENGTH: usize = 8;
 /// A route over two transit nodes begins with one of this many shortest legs, and ends with one of as many: an overlay of 30
 /// transit nodes has 870 such routes to each exit, and nearly all of them are detours.
 const MOST_ENDS: usize = 8;
-/// With more transit nodes, there are no routes over two of them.
-const MOST_PAIRED: usize = 32;
+/// With more transit nodes, there are no routes over two of them. The ends above bound their number already.
+const MOST_PAIRED: usize = 64;
 
 /// A node after this one, and what is known of it.
 struct Stop<'a> {
@@ -115,8 +115,16 @@ impl KnownOverlay {
             .chain(search.over_one())
             .chain(search.over_two())
             .filter_map(|places| search.candidate(&places, transfer, &rates));
-        let mut candidates = Vec::with_capacity(2 * MOST_OF_LENGTH + 1);
+        let mut candidates = Vec::with_capacity(2 * MOST_OF_LENGTH + 2);
         candidates.extend(routes);
+        // The present route is compared even if there are enough shorter ones: it can still be used.
+        let present = self.present.get(exit).and_then(PresentRoute::route);
+        if let Some(present) = present
+            && !candidates.iter().any(|it| it.route == *present)
+            && let Some(places) = search.places_of(present)
+        {
+            candidates.extend(search.candidate(&places, transfer, &rates));
+        }
         candidates
     }
 
@@ -445,12 +453,38 @@ impl<'a> Search<'a> {
             }
         }
         let best = least(routes, MOST_OF_LENGTH);
-        let places = best.into_iter().map(|(_, first, second)| Places {
+        let places = best.into_iter();
+        places
+            .map(|(_, first, second)| self.places_over_two(first, second))
+            .collect()
+    }
+
+    /// A route over the transit node at the end of a first leg, and over a second one.
+    fn places_over_two(&self, first: usize, second: usize) -> Places<'a> {
+        Places {
             first,
             others: [Some(second), Some(self.exit())],
             between: (self.firsts.get(first)).and_then(|leg| self.between(leg.stop, second)),
-        });
-        places.collect()
+        }
+    }
+
+    /// The places of a route to the exit; `None` if a node of it is no transit node any more.
+    fn places_of(&self, route: &Route) -> Option<Places<'a>> {
+        let (first, others) = route.nodes().split_first()?;
+        let first = self.firsts.iter().position(|leg| leg.name == first)?;
+        let stop = |name: &NodeName| self.stops.iter().position(|stop| stop.name == name);
+        let mut places = [None; 2];
+        match others {
+            [] => {}
+            [_] => places[0] = Some(self.exit()),
+            [second, _] => return Some(self.places_over_two(first, stop(second)?)),
+            _ => return None,
+        }
+        Some(Places {
+            first,
+            others: places,
+            between: None,
+        })
     }
 
     /// What is known of the leg between two transit nodes.
@@ -543,16 +577,13 @@ impl<'a> Search<'a> {
         {
             return Some(Obstacle::Broken { from, to });
         }
-        // A route over two transit nodes has only legs whose round trips are known.
-        let is_last_known = match places.others {
-            [Some(_), None] => self.last(first.stop).is_some(),
-            _ => true,
+        let between = places.between.and_then(|leg| leg.round_trip);
+        let round_trips: &[Option<TimeSpan>] = match places.others {
+            [None, _] => &[first.round_trip],
+            [Some(_), None] => &[first.round_trip, self.last(first.stop)],
+            [Some(second), Some(_)] => &[first.round_trip, between, self.last(second)],
         };
-        let unknown = match (first.round_trip, is_last_known) {
-            (None, _) => 0,
-            (_, false) => 1,
-            (Some(_), true) => return None,
-        };
+        let unknown = round_trips.iter().position(Option::is_none)?;
         let (from, to) = route.hops(self.own).nth(unknown).map(leg)?;
         Some(Obstacle::Unmeasured { from, to })
     }

@@ -12,6 +12,7 @@ use crate::overlay::known::KnownOverlay;
 use crate::overlay::liveness::Health;
 use crate::overlay::loss::UNKNOWN_LOSS;
 use crate::overlay::prediction::{RouteLeg, completion_time};
+use crate::overlay::present_route::PresentRoute;
 use crate::overlay::{Congestion, Node, NodeKind, NodeName, Overlay, Route};
 
 /// The largest measured rates out of each node, and into each one, in bit/s. A leg without a rate of its
@@ -89,10 +90,30 @@ impl KnownOverlay {
             routes.extend(self.plain_shortest(now, own, pairs.filter(is_known)));
         }
         let rates = self.plain_rates(now, own);
-        first_legs(&legs, exit)
+        let routes = first_legs(&legs, exit)
             .map(|first| vec![first])
             .chain(routes)
-            .filter_map(|nodes| Route::new(nodes.into_iter().cloned()))
+            .filter_map(|nodes| Route::new(nodes.into_iter().cloned()));
+        let mut routes: Vec<Route> = routes.collect();
+        // The present route, as long as its nodes may be used.
+        let is_possible = |route: &&Route| match route.nodes() {
+            [first] => first_legs(&legs, exit).any(|leg| leg == first),
+            [first, others @ ..] => {
+                let mut firsts = transit.iter().flat_map(|node| first_legs(&legs, node));
+                firsts.any(|leg| leg == first)
+                    && others.len() <= 2
+                    && (others[..others.len() - 1].iter()).all(|node| transit.contains(&node))
+            }
+            [] => false,
+        };
+        let present = self.present.get(exit).and_then(PresentRoute::route);
+        if let Some(present) = present.filter(is_possible)
+            && !routes.contains(present)
+        {
+            routes.push(present.clone());
+        }
+        routes
+            .into_iter()
             .map(|route| self.plain_candidate(now, overlay, route, &rates))
             .collect()
     }
@@ -310,6 +331,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::overlay::topology::Topology;
     use crate::overlay::{ChoiceSettings, LegReading, Row, RowLeg, Uplink};
     use midspan_units::Probability;
 
@@ -437,13 +459,63 @@ mod tests {
         assert!(found.iter().all(|route| route.prediction.is_none()));
     }
 
+    /// This route is the present one.
+    fn present_route(now: Time, route: Route) -> PresentRoute {
+        let mut present = PresentRoute::default();
+        let only = Candidate {
+            route,
+            prediction: Some(TimeSpan::from_seconds(1)),
+            obstacle: None,
+            load: 0,
+            kept: midspan_units::Probability::ONE,
+            transit_heard: None,
+        };
+        present.evaluate(now, vec![only]);
+        assert!(present.route().is_some());
+        present
+    }
+
+    /// A route that is not among the shortest ones any more can still be used. To leave it counts as a voluntary change.
+    #[test]
+    fn the_present_route_stays_a_candidate() {
+        let overlay = overlay(36, false);
+        let now = Time::ZERO + TimeSpan::from_seconds(100);
+        let mut known = KnownOverlay::new(1);
+        for node in 0..35 {
+            note(
+                &mut known,
+                &overlay,
+                now,
+                &(0, node, 0, 1_000 + 10 * node as u64, 0),
+            );
+        }
+        let exit = name(35);
+        let found = |known: &KnownOverlay| known.candidates(now, &overlay, &exit);
+        let over_one = found(&known).into_iter().map(|it| it.route);
+        let over_one: Vec<Route> = over_one.filter(|it| it.transit().len() == 1).collect();
+        let topology = Topology::of(&overlay);
+        let transit = topology.transit().filter(|node| **node != exit);
+        let far = transit.map(|node| Route::new([node.clone(), exit.clone()]).unwrap());
+        let far: Vec<Route> = far.filter(|route| !over_one.contains(route)).collect();
+        assert!(over_one.len() == MOST_OF_LENGTH && !far.is_empty());
+        for route in far {
+            known
+                .present
+                .insert(exit.clone(), present_route(now, route.clone()));
+            let found = found(&known);
+            assert!(found.iter().any(|it| it.route == route), "{route:?}");
+            assert_eq!(found, known.plain_candidates(now, &overlay, &exit));
+        }
+    }
+
     proptest! {
         #[test]
         fn the_search_equals_the_plain_one(
-            nodes in 7_usize..36,
+            nodes in 7_usize..72,
             uplinks in any::<bool>(),
             events in events(),
-            exit in 0_usize..36,
+            exit in 0_usize..72,
+            present in proptest::collection::vec(0_usize..72, 0..4),
         ) {
             let overlay = overlay(nodes, uplinks);
             let mut known = KnownOverlay::new(1);
@@ -454,6 +526,8 @@ mod tests {
                 note(&mut known, &overlay, now, event);
             }
             let exit = name(exit % nodes);
+            let nodes = present.into_iter().map(name).chain([exit.clone()]);
+            known.present.extend(Route::new(nodes).map(|route| (exit.clone(), present_route(now, route))));
             let plain = known.plain_candidates(now, &overlay, &exit);
             prop_assert_eq!(known.candidates(now, &overlay, &exit), plain);
         }

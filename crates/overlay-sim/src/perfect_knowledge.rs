@@ -1,7 +1,7 @@
-//! The best route by the true values at one time.
+//! The best route by the true values at one time: perfect knowledge of the present.
 //!
-//! A session is compared with the oracle at its beginning. The oracle has seen nothing of the future either, but
-//! changes its route for each session.
+//! A session is compared with this route at its beginning. Perfect knowledge has seen nothing of the future either, but
+//! changes its route for each session, as often as it likes.
 
 use midspan_policy::overlay::{RouteLeg, completion_time_apart};
 use midspan_units::{ByteSize, TimeSpan};
@@ -26,9 +26,11 @@ pub fn apart(legs: &[RouteLeg], size: ByteSize) -> Option<TimeSpan> {
 
 /// A leg for one more session from one node to another one, and the seconds of the transfer over it alone.
 #[derive(Clone, Copy)]
-struct Timed {
-    leg: RouteLeg,
-    seconds: Option<f64>,
+pub struct Timed {
+    /// The leg.
+    pub leg: RouteLeg,
+    /// The seconds; `None` if nothing passes.
+    pub seconds: Option<f64>,
 }
 
 impl Timed {
@@ -44,7 +46,7 @@ impl Timed {
 }
 
 /// The completion time over these legs in seconds.
-fn time<const LEGS: usize>(legs: [Timed; LEGS]) -> f64 {
+pub fn time<const LEGS: usize>(legs: [Timed; LEGS]) -> f64 {
     let mut seconds = legs.into_iter().map(|leg| leg.seconds);
     let time = completion_time_apart(&legs.map(|leg| leg.leg), |_| seconds.next().flatten());
     time.map_or(f64::INFINITY, TimeSpan::as_seconds)

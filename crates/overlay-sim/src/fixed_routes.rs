@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use midspan_policy::overlay::RouteLeg;
 use midspan_units::{ByteSize, TimeSpan};
 
 use crate::leg_times::LegTimes;
@@ -93,8 +94,9 @@ impl FixedRoutes {
             return;
         }
         let mut all = Vec::with_capacity(self.sizes.len());
+        let legs = Legs::new(truth, now, ends, &self.transit);
         for (size, times) in &self.sizes {
-            let fixed = fixed(truth, now, ends, &self.transit, times);
+            let fixed = legs.times(times);
             let is_finite = fixed.first().is_some_and(|straight| straight.is_finite());
             match chosen(*size).filter(|_| is_finite) {
                 Some(chosen) => all.push(Times { chosen, fixed }),
@@ -133,31 +135,58 @@ impl FixedRoutes {
     }
 }
 
-/// The completion times in seconds of all routes from `ingress` to `exit`: straight, over one transit node, over two.
-fn fixed(
-    truth: &Truth,
-    now: f64,
-    (ingress, exit): (usize, usize),
-    transit: &[usize],
-    times: &LegTimes,
-) -> Vec<f64> {
-    let timed = |from: usize, to: usize| {
-        let leg = truth.shared(now, from, to)?;
-        let seconds = times.seconds(&leg);
-        Some(Timed { leg, seconds })
-    };
-    let mut all = Vec::with_capacity(1 + transit.len() * transit.len());
-    all.push(timed(exit, ingress).map_or(f64::INFINITY, |leg| time([leg])));
-    let firsts: Vec<Option<Timed>> = transit.iter().map(|node| timed(exit, *node)).collect();
-    let lasts: Vec<Option<Timed>> = transit.iter().map(|node| timed(*node, ingress)).collect();
-    for ((far, first), of_far) in transit.iter().zip(&firsts).zip(&lasts) {
-        let over_one = first.zip(*of_far);
-        all.push(over_one.map_or(f64::INFINITY, |(first, last)| time([first, last])));
-        for (near, last) in transit.iter().zip(&lasts).filter(|(near, _)| *near != far) {
-            let ends = first.zip(*last);
-            let legs = ends.and_then(|(first, last)| Some([first, timed(*far, *near)?, last]));
-            all.push(legs.map_or(f64::INFINITY, time));
+/// The legs of all routes of one pair at one time, for one more session.
+struct Legs {
+    straight: Option<RouteLeg>,
+    /// From the exit to each transit node.
+    firsts: Vec<Option<RouteLeg>>,
+    /// From each transit node to the others, in the order of the transit nodes.
+    between: Vec<Option<RouteLeg>>,
+    /// From each transit node to the ingress.
+    lasts: Vec<Option<RouteLeg>>,
+}
+
+impl Legs {
+    fn new(truth: &Truth, now: f64, (ingress, exit): (usize, usize), transit: &[usize]) -> Self {
+        let leg = |from: usize, to: usize| truth.shared(now, from, to);
+        let others = |from: usize| transit.iter().filter(move |to| **to != from);
+        let from_each = transit.iter().map(|from| (*from, others(*from)));
+        Self {
+            straight: leg(exit, ingress),
+            firsts: transit.iter().map(|node| leg(exit, *node)).collect(),
+            between: from_each
+                .flat_map(|(from, others)| others.map(move |to| leg(from, *to)))
+                .collect(),
+            lasts: transit.iter().map(|node| leg(*node, ingress)).collect(),
         }
     }
-    all
+
+    /// The completion times of all routes in seconds: straight, over one transit node, over two.
+    fn times(&self, times: &LegTimes) -> Vec<f64> {
+        let timed = |leg: &Option<RouteLeg>| {
+            let leg = (*leg)?;
+            let seconds = times.seconds(&leg);
+            Some(Timed { leg, seconds })
+        };
+        let firsts: Vec<Option<Timed>> = self.firsts.iter().map(timed).collect();
+        let lasts: Vec<Option<Timed>> = self.lasts.iter().map(timed).collect();
+        let mut all = Vec::with_capacity(1 + firsts.len() * firsts.len());
+        all.push(timed(&self.straight).map_or(f64::INFINITY, |leg| time([leg])));
+        let mut between = self.between.iter();
+        for (far, first) in firsts.iter().enumerate() {
+            for (near, last) in lasts.iter().enumerate() {
+                let legs = first.zip(*last);
+                all.push(if near == far {
+                    legs.map_or(f64::INFINITY, |(first, last)| time([first, last]))
+                } else {
+                    let middle = between.next().and_then(timed);
+                    let legs = legs.zip(middle);
+                    legs.map_or(f64::INFINITY, |((first, last), middle)| {
+                        time([first, middle, last])
+                    })
+                });
+            }
+        }
+        all
+    }
 }

@@ -63,7 +63,7 @@ pub fn slow_start_again(socket: impl AsFd) -> io::Result<bool> {
 /// process may set, is set for an instant before.
 ///
 /// # Errors
-/// Those of `getsockopt(2)` and `setsockopt(2)`.
+/// Those of `getsockopt(2)` and `setsockopt(2)`. If BBR may not be set any more, the socket has CUBIC.
 pub fn begin_bbr_again(socket: impl AsFd) -> io::Result<()> {
     const BBR: &str = "bbr";
     let socket = socket.as_fd();
@@ -71,7 +71,10 @@ pub fn begin_bbr_again(socket: impl AsFd) -> io::Result<()> {
         return Ok(());
     }
     set_congestion_control(socket, "reno")?;
-    set_congestion_control(socket, BBR)
+    set_congestion_control(socket, BBR).inspect_err(|_| {
+        // An administrator has forbidden BBR meanwhile. Reno is the worst choice for a fast path.
+        let _ = set_congestion_control(socket, "cubic");
+    })
 }
 
 /// Linux 6.15, `linux/tcp.h`.

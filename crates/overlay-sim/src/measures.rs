@@ -21,24 +21,19 @@ impl Gain {
     /// The share of the gain of perfect knowledge that the chosen routes have; `None` if it gains nothing.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
-        let all = self.direct - self.best;
-        (all > 0.0).then(|| (self.direct - self.chosen) / all)
+        share_of_gain(self.direct, self.chosen, self.best)
     }
 
     /// The share of the gain of perfect knowledge that routes over at most one transit node have.
     #[must_use]
     pub fn share_over_one(&self) -> Option<f64> {
-        let all = self.direct - self.best;
-        (all > 0.0).then(|| (self.direct - self.over_one) / all)
+        share_of_gain(self.direct, self.over_one, self.best)
     }
 
     /// How much shorter the chosen routes are than the straight ones, as a share of the time.
     #[must_use]
     pub fn gained(&self) -> f64 {
-        match self.direct > 0.0 {
-            true => 1.0 - self.chosen / self.direct,
-            false => 0.0,
-        }
+        less_time(self.direct, self.chosen)
     }
 }
 
@@ -63,17 +58,27 @@ impl FixedGain {
     /// `None` if the oracle gains nothing.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
-        let all = self.straight - self.oracle;
-        (all > 0.0).then(|| (self.straight - self.chosen) / all)
+        share_of_gain(self.straight, self.chosen, self.oracle)
     }
 
     /// How much shorter the oracle's routes are than the straight ones, as a share of the time.
     #[must_use]
     pub fn possible(&self) -> f64 {
-        match self.straight > 0.0 {
-            true => 1.0 - self.oracle / self.straight,
-            false => 0.0,
-        }
+        less_time(self.straight, self.oracle)
+    }
+}
+
+/// The share of the time that the best routes save, which other routes save too; `None` if the best ones save nothing.
+fn share_of_gain(straight: f64, others: f64, best: f64) -> Option<f64> {
+    let all = straight - best;
+    (all > 0.0).then(|| (straight - others) / all)
+}
+
+/// How much shorter a time is than that of straight routes, as a share of the latter.
+fn less_time(straight: f64, time: f64) -> f64 {
+    match straight > 0.0 {
+        true => 1.0 - time / straight,
+        false => 0.0,
     }
 }
 

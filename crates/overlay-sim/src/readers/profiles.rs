@@ -107,6 +107,15 @@ mod tests {
     fn regions_become_nodes() {
         let network =
             regions(("latency.csv", LATENCY), Some(("throughput.csv", RATES)), 1).unwrap();
+        let drawn = {
+            let mut drawn = network.clone();
+            crate::weather(&mut drawn, 1, TimeSpan::from_seconds(1));
+            drawn
+        };
+        // Only the rate that was not measured is drawn.
+        let rate = |of: &Network, from, to| of.leg(0.0, from, to).unwrap().rate;
+        assert!((rate(&drawn, 0, 1) - rate(&network, 0, 1)).abs() < 1.0);
+        assert!((rate(&drawn, 1, 2) - rate(&network, 1, 2)).abs() > 1.0);
         let leg = |from, to| network.leg(0.0, from, to).unwrap();
         assert_eq!(network.len(), 3);
         // The mean of both measurements.

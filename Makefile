@@ -189,7 +189,7 @@ verify: build
 
 # HAProxy and nginx differ, so the exit status is 3 (docs/conformance.md).
 conformance: build
-	target/release/midspan conformance --against midspan-forward,midspan-transparent,midspan-early,midspan-socks5,midspan-http,midspan-proxy-protocol,midspan-hops,midspan-hops-tls,midspan-hops-client-source,haproxy,nginx
+	target/release/midspan conformance --against midspan-forward,midspan-transparent,midspan-early,midspan-express,midspan-socks5,midspan-http,midspan-proxy-protocol,midspan-hops,midspan-hops-tls,midspan-hops-client-source,haproxy,nginx
 
 conformance-self-test: dependencies
 	$(as_namespace_root) cargo test --package midspan --features seeded-faults --test conformance_self_test -- --nocapture

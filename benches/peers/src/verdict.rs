@@ -46,6 +46,7 @@ const fn compare(quantity: Quantity, of: Peer, to: Peer, bound: Option<Bound>) -
 const FORWARD: Peer = Peer::MidspanForward;
 const CLIENT_RATES: Peer = Peer::MidspanClientRates;
 const EARLY: Peer = Peer::MidspanEarly;
+const EXPRESS: Peer = Peer::MidspanExpress;
 const END_TO_END: Peer = Peer::MidspanEndToEnd;
 const OTHER_FORWARD: Peer = Peer::OtherForward;
 const OTHER_EARLY: Peer = Peer::OtherEarly;
@@ -54,7 +55,7 @@ const OTHER_EARLY: Peer = Peer::OtherEarly;
 const NOT_LESS: Option<Bound> = Some(Bound::AtLeast(0.97));
 const NOT_MORE: Option<Bound> = Some(Bound::AtMost(1.03));
 
-const COMPARISONS: [Comparison; 28] = [
+const COMPARISONS: [Comparison; 31] = [
     compare(
         Quantity::Bulk1,
         FORWARD,
@@ -65,7 +66,7 @@ const COMPARISONS: [Comparison; 28] = [
         Quantity::BulkCpu1,
         FORWARD,
         Peer::HaproxyTuned,
-        Some(Bound::AtMost(1.0)),
+        Some(Bound::AtMost(0.97)),
     ),
     compare(
         Quantity::Bulk16,
@@ -77,7 +78,7 @@ const COMPARISONS: [Comparison; 28] = [
         Quantity::BulkCpu16,
         FORWARD,
         Peer::HaproxyTuned,
-        Some(Bound::AtMost(1.0)),
+        Some(Bound::AtMost(0.9)),
     ),
     compare(
         Quantity::Connections,
@@ -89,7 +90,7 @@ const COMPARISONS: [Comparison; 28] = [
         Quantity::ConnectionCpu,
         FORWARD,
         Peer::Nginx,
-        Some(Bound::AtMost(1.0)),
+        Some(Bound::AtMost(0.95)),
     ),
     compare(
         Quantity::SetUpP99,
@@ -101,7 +102,13 @@ const COMPARISONS: [Comparison; 28] = [
         Quantity::RoundTrip,
         FORWARD,
         Peer::HaproxyTuned,
-        Some(Bound::AtMost(1.0)),
+        Some(Bound::AtMost(0.9)),
+    ),
+    compare(
+        Quantity::RoundTrip,
+        EARLY,
+        FORWARD,
+        Some(Bound::AtMost(1.1)),
     ),
     compare(Quantity::Bulk1, EARLY, FORWARD, Some(Bound::AtLeast(0.9))),
     compare(Quantity::Bulk16, EARLY, FORWARD, Some(Bound::AtLeast(0.9))),
@@ -109,7 +116,19 @@ const COMPARISONS: [Comparison; 28] = [
         Quantity::Connections,
         EARLY,
         FORWARD,
-        Some(Bound::AtLeast(0.75)),
+        Some(Bound::AtLeast(0.8)),
+    ),
+    compare(
+        Quantity::Connections,
+        EXPRESS,
+        FORWARD,
+        Some(Bound::AtLeast(0.92)),
+    ),
+    compare(
+        Quantity::BulkCpu16,
+        EARLY,
+        FORWARD,
+        Some(Bound::AtMost(1.12)),
     ),
     compare(
         Quantity::Bulk1,
@@ -123,7 +142,12 @@ const COMPARISONS: [Comparison; 28] = [
         FORWARD,
         Some(Bound::AtLeast(0.9)),
     ),
-    compare(Quantity::Connections, END_TO_END, FORWARD, None),
+    compare(
+        Quantity::Connections,
+        END_TO_END,
+        FORWARD,
+        Some(Bound::AtLeast(0.75)),
+    ),
     compare(Quantity::Bulk1, FORWARD, Peer::Routing, None),
     compare(
         Quantity::Connections,

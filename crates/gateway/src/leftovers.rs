@@ -18,17 +18,18 @@ use crate::initial_window::remove_all_routes;
 use crate::interception::early_demux::EarlyDemux;
 use crate::interception::own_tables::{Parameter, tables};
 use crate::interception::{
-    InterceptionError, accounting, queue_target, rules, timeouts, untouched,
+    InterceptionError, accounting, express_lane, queue_target, rules, timeouts, untouched,
 };
 use crate::ours::is_our_rule;
 use crate::takeover;
 
 /// The endings of the names of one Midspan's tables, after the configured name.
-const SUFFIXES: [&str; 7] = [
+const SUFFIXES: [&str; 8] = [
     "",
     "_queue",
     "_probe",
     accounting::SUFFIX,
+    express_lane::SUFFIX,
     timeouts::SUFFIX,
     untouched::SUFFIX,
     takeover::SUFFIX,

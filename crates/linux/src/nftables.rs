@@ -175,12 +175,12 @@ pub fn tables() -> Result<Vec<(String, String)>, NftablesError> {
     Ok(names.collect())
 }
 
-/// All rules as libnftables-json(5) has them.
+/// All rules as libnftables-json(5) has them. The elements of sets are not even read.
 ///
 /// # Errors
 /// As [`base_chains`].
 pub fn rules() -> Result<Vec<Value>, NftablesError> {
-    objects(&["-j", "list", "ruleset"], "rule")
+    objects(&["-j", "-t", "list", "ruleset"], "rule")
 }
 
 /// The named counters of a table: how many packets each has seen.

@@ -29,7 +29,7 @@ pub fn launch(peer: Peer, program: Option<&Path>) -> Result<Launch<'static>, Fai
         }
         _ => {
             let handshake = match peer {
-                Peer::MidspanEarly | Peer::OtherEarly => "early",
+                Peer::MidspanEarly | Peer::MidspanExpress | Peer::OtherEarly => "early",
                 _ => "end-to-end",
             };
             writeln!(
@@ -37,6 +37,9 @@ pub fn launch(peer: Peer, program: Option<&Path>) -> Result<Launch<'static>, Fai
                 "[[listener]]\nname = \"gateway\"\nmode = \"transparent\"\n\
                  interfaces = [\"{CLIENT_SIDE}\"]\nhandshake = \"{handshake}\""
             )?;
+            if peer == Peer::MidspanExpress {
+                text.push_str("firewall_cache = \"10 s\"\n");
+            }
         }
     }
     let program = match program {

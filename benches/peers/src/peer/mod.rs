@@ -32,6 +32,8 @@ pub enum Peer {
     MidspanClientRates,
     /// Midspan with transparent listeners, the handshake early
     MidspanEarly,
+    /// The same; the firewall is asked once about a client, a server and its port (firewall_cache)
+    MidspanExpress,
     /// Midspan with transparent listeners, the handshake end to end
     MidspanEndToEnd,
     /// The build that --other-build names, with forward listeners
@@ -48,11 +50,12 @@ pub enum Peer {
 
 impl Peer {
     /// All peers, in the order of tables.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Routing,
         Self::MidspanForward,
         Self::MidspanClientRates,
         Self::MidspanEarly,
+        Self::MidspanExpress,
         Self::MidspanEndToEnd,
         Self::OtherForward,
         Self::OtherEarly,
@@ -68,6 +71,7 @@ impl Peer {
             Self::MidspanForward => "midspan forward",
             Self::MidspanClientRates => "midspan client rates",
             Self::MidspanEarly => "midspan transparent early",
+            Self::MidspanExpress => "midspan transparent express",
             Self::MidspanEndToEnd => "midspan transparent end to end",
             Self::OtherForward => "other build forward",
             Self::OtherEarly => "other build transparent early",
@@ -91,7 +95,11 @@ impl Peer {
     const fn is_transparent(self) -> bool {
         matches!(
             self,
-            Self::Routing | Self::MidspanEarly | Self::MidspanEndToEnd | Self::OtherEarly
+            Self::Routing
+                | Self::MidspanEarly
+                | Self::MidspanExpress
+                | Self::MidspanEndToEnd
+                | Self::OtherEarly
         )
     }
 
@@ -119,6 +127,7 @@ impl Peer {
             Self::MidspanForward
             | Self::MidspanClientRates
             | Self::MidspanEarly
+            | Self::MidspanExpress
             | Self::MidspanEndToEnd => midspan::launch(self, arguments.midspan.as_deref())?,
             Self::OtherForward | Self::OtherEarly => {
                 midspan::launch(self, arguments.other_build.as_deref())?

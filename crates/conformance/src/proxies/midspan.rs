@@ -33,6 +33,8 @@ pub enum Mode {
     Transparent,
     /// Connections are intercepted, with the handshake early.
     Early,
+    /// The same, with a cache of the firewall's verdicts.
+    Express,
     /// Clients request a destination by SOCKS5, with name and password.
     Socks5,
     /// Clients request a destination by HTTP `CONNECT`.
@@ -44,10 +46,11 @@ pub enum Mode {
 
 impl Mode {
     /// All modes, in the order of tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Forward,
         Self::Transparent,
         Self::Early,
+        Self::Express,
         Self::Socks5,
         Self::Http,
         Self::ProxyProtocol,
@@ -58,6 +61,7 @@ impl Mode {
             Self::Forward => "midspan-forward",
             Self::Transparent => "midspan-transparent",
             Self::Early => "midspan-early",
+            Self::Express => "midspan-express",
             Self::Socks5 => "midspan-socks5",
             Self::Http => "midspan-http",
             Self::ProxyProtocol => "midspan-proxy-protocol",
@@ -69,6 +73,7 @@ impl Mode {
             Self::Forward => "forward listeners",
             Self::Transparent => "transparent listener, handshake end to end",
             Self::Early => "transparent listener, early handshake",
+            Self::Express => "transparent listener, early handshake, firewall_cache",
             Self::Socks5 => "SOCKS5, with name and password",
             Self::Http => "CONNECT of HTTP",
             Self::ProxyProtocol => "forward listeners, PROXY protocol version 1 in, version 2 out",
@@ -87,6 +92,7 @@ impl Mode {
             )),
             Self::Transparent => transparent("end-to-end", leg),
             Self::Early => transparent("early", leg),
+            Self::Express => transparent("early", &format!("firewall_cache = \"60 s\"\n{leg}")),
             Self::Socks5 => {
                 let (user, password) = negotiation::USER;
                 explicit(
@@ -186,7 +192,10 @@ impl Proxy for Midspan {
     }
 
     fn answers_early(&self) -> bool {
-        matches!(self.mode, Mode::Forward | Mode::Early | Mode::ProxyProtocol)
+        matches!(
+            self.mode,
+            Mode::Forward | Mode::Early | Mode::Express | Mode::ProxyProtocol
+        )
     }
 
     fn is_midspan(&self) -> bool {
@@ -201,12 +210,12 @@ impl Proxy for Midspan {
         let server = Network::server_address(family, target);
         let address = match self.mode {
             Mode::Forward | Mode::ProxyProtocol => Network::gateway_address(family, target),
-            Mode::Transparent | Mode::Early => server,
+            Mode::Transparent | Mode::Early | Mode::Express => server,
             Mode::Socks5 | Mode::Http => Network::explicit_address(family),
         };
         socket.connect(&address.into())?;
         match self.mode {
-            Mode::Forward | Mode::Transparent | Mode::Early => Ok(()),
+            Mode::Forward | Mode::Transparent | Mode::Early | Mode::Express => Ok(()),
             Mode::Socks5 => negotiation::by_socks5(socket, server),
             Mode::Http => negotiation::by_http(socket, server),
             Mode::ProxyProtocol => negotiation::send_header(socket, family),

@@ -14,7 +14,8 @@ impl Interception {
     pub fn leave_alone(&mut self, pairs: &[Pair], time: Duration) -> Result<(), InterceptionError> {
         let now = Instant::now();
         self.plan.left_alone.add(pairs, now, time);
-        let additions = (self.plan.left_alone).additions(pairs, &self.plan.numbers.table, now);
+        let mut additions = (self.plan.left_alone).additions(pairs, &self.plan.numbers.table, now);
+        additions.push_str(&self.express_lane.flush(&self.plan));
         // The sets may be full, or another program may have removed the table.
         if self.taking && nftables::apply(&additions).is_ok() {
             return Ok(());

@@ -11,6 +11,8 @@
 //! - Packets of the server: at `prerouting`, a rule finds their socket and marks them. They get no zone,
 //!   because they arrive with the addresses that the host's NAT has set.
 //! - Packets of both legs: at `output`, the socket's mark selects the zone of connection tracking.
+//! - If the host's firewall need not be asked each time, the SYNs of further connections take the
+//!   [express lane](express_lane) instead: from `prerouting` to the listener.
 //! - A SYN that the relay refuses: at `forward`, a rule answers it with an RST.
 //! - A SYN that the relay lets pass, or that arrives while no relay runs: `forward`, as if Midspan were
 //!   absent.
@@ -32,7 +34,9 @@ mod adopted;
 mod as_put;
 mod bypass;
 mod chain;
+mod description;
 pub(crate) mod early_demux;
+pub(crate) mod express_lane;
 pub mod features;
 mod former_sessions;
 mod leaving_alone;
@@ -53,14 +57,17 @@ mod rules_tests;
 pub mod survey;
 pub mod timeouts;
 pub(crate) mod untouched;
+mod verdicts;
 
 pub use accounting::Accounting;
 pub use adopted::Adopted;
+pub use description::describe;
 pub use left_alone::{LEFT_ALONE_LIMIT, LeftAlone, Pair};
 pub use plan::{
     FormerListeners, FormerSessions, InterceptionNumbers, Marks, Plan, Rung, Selection, TooFewMarks,
 };
 pub use untouched::Quic;
+pub use verdicts::express_lane_obstacles;
 
 use std::collections::BTreeSet;
 use std::io;
@@ -73,6 +80,7 @@ use crate::claim::{Claim, Kind};
 use as_put::AsPut;
 use bypass::Bypass;
 use early_demux::EarlyDemux;
+use express_lane::ExpressLane;
 use ipnet::IpNet;
 use machine::{Machine, QueueMethod};
 use midspan_linux::netlink::{Netlink, NetlinkError};
@@ -80,7 +88,7 @@ use midspan_linux::nftables::RulesetWatch;
 use midspan_linux::nftables::{self, NftablesError};
 use midspan_linux::route_watch::RouteWatch;
 use midspan_linux::routing::usable_families;
-use port_reuse::{ReusePorts, ReuseSockets};
+use port_reuse::ReuseSockets;
 use probe::Probe;
 use removal::remove_leftovers;
 use rustix::io::Errno;
@@ -144,46 +152,6 @@ impl From<NetlinkError> for InterceptionError {
     }
 }
 
-/// The rules and routes that `plan` needs, as text. Nothing is changed.
-///
-/// # Errors
-/// The mark field is too small, or `nft` cannot be run.
-pub fn describe(plan: &Plan) -> Result<String, InterceptionError> {
-    let marks = marks(plan)?;
-    let method = queue_method(plan)?;
-    let machine = Machine {
-        queue: method,
-        reuse_ports: ReusePorts::EXAMPLE,
-        early_demux_was: true,
-        takes_vrfs: machine::takes_vrfs(),
-    };
-    let mut text = rules::ruleset(plan, &marks, machine, true);
-    text.push_str(&untouched::ruleset(&plan.numbers, plan.interfaces()));
-    if timeouts::are_possible(&plan.numbers)? {
-        text.push_str(&timeouts::ruleset(&plan.numbers));
-    }
-    if method == QueueMethod::Target {
-        text.push_str(&format!(
-            "# tables ip {0} and ip6 {0}, hook forward, priority {1}: NFQUEUE {2} with bypass\n",
-            queue_target::table(&plan.numbers),
-            plan.numbers.forward_priority.saturating_add(1),
-            plan.numbers.queue,
-        ));
-    }
-    for mark in &marks.listeners {
-        text.push_str(&format!(
-            "# ip rule add priority {} fwmark {mark:#010x}/{:#010x} lookup {}  (and ip -6)\n",
-            plan.numbers.rule_priority, marks.mask, plan.numbers.routing_table,
-        ));
-    }
-    text.push_str(&format!(
-        "# ip route add local default dev lo table {}  (and ip -6)\n# sysctl {}=0\n",
-        plan.numbers.routing_table,
-        EarlyDemux::NAME,
-    ));
-    Ok(text)
-}
-
 fn marks(plan: &Plan) -> Result<Marks, TooFewMarks> {
     let others = plan.client_leg_marks.len() + plan.server_leg_marks.len();
     let slots: Vec<usize> = plan.selections.iter().map(|s| s.slot).collect();
@@ -226,6 +194,7 @@ pub struct Interception {
     /// The tables as the kernel listed them.
     as_put: AsPut,
     timeouts: Timeouts,
+    express_lane: ExpressLane,
     /// Whether packets that pass untouched are counted.
     counts: bool,
     rules: RulesetWatch,
@@ -296,6 +265,7 @@ impl Interception {
             netlink,
             as_put: AsPut::default(),
             timeouts,
+            express_lane: ExpressLane::default(),
             counts: change_parameters,
             rules: RulesetWatch::open().map_err(InterceptionError::Watch)?,
             routes: RouteWatch::open_beside_main().map_err(InterceptionError::Watch)?,
@@ -306,6 +276,8 @@ impl Interception {
             let old = untouched::table(&installed.plan.numbers);
             nftables::apply(&rules::removal(&old))?;
         }
+        // Those of an earlier run lead to its sockets.
+        express_lane::remove(&installed.plan.numbers).map_err(InterceptionError::NoQueue)?;
         // An error from here on drops `installed`, which removes its rules and routes.
         installed.ensure_delivery()?;
         // The rules come first, because they contain the parameter's former value.
@@ -513,6 +485,7 @@ impl Interception {
         let mut rules = rules::ruleset(&plan, &self.marks, self.machine(), self.taking);
         if self.counts {
             rules.push_str(&untouched::ruleset(&plan.numbers, plan.interfaces()));
+            rules.push_str(&self.express_lane.put(&plan, &self.marks, self.taking)?);
         }
         for _ in 0..PUT_TRIES {
             let mut shown = Vec::new();
@@ -561,6 +534,7 @@ impl Interception {
             let name = untouched::table(&self.plan.numbers);
             tables.push(nftables::table("inet", &name)?);
         }
+        tables.extend(self.express_lane.tables(&self.plan)?);
         // This table must be the last one; see `put_rules`.
         if self.has_timeouts() {
             let name = timeouts::table(&self.plan.numbers);

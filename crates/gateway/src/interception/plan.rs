@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -73,6 +74,10 @@ pub struct Selection {
     pub except: Vec<IpNet>,
     /// Whether new connections of QUIC (UDP port 443) are rejected, so that clients use TCP.
     pub rejects_quic: bool,
+    /// For how long the host's firewall is not asked again about a client, a server and its port, in whole seconds;
+    /// with `None`, it is asked about each connection. Its connections meanwhile take the
+    /// [express lane](super::express_lane).
+    pub firewall_cache: Option<Duration>,
     /// Further sockets of the listener.
     pub rungs: Vec<Rung>,
 }

@@ -6,7 +6,7 @@ use midspan_linux::nftables;
 use super::plan::InterceptionNumbers;
 use super::probe::Probe;
 use super::{Interception, InterceptionError, claim, local_delivery, queue_target, rules};
-use super::{timeouts, untouched};
+use super::{express_lane, timeouts, untouched};
 
 /// Removes all tables of these numbers, as far as possible.
 ///
@@ -20,8 +20,11 @@ pub(super) fn remove_tables(numbers: &InterceptionNumbers) -> Result<(), Interce
     ];
     let removed = names.map(|name| nftables::apply(&rules::removal(&name)));
     let queue = queue_target::remove(&queue_target::table(numbers));
+    let express_lane = express_lane::remove(numbers);
     Probe::remove(numbers)?;
-    queue.map_err(InterceptionError::NoQueue)?;
+    queue
+        .and(express_lane)
+        .map_err(InterceptionError::NoQueue)?;
     for result in removed {
         result?;
     }

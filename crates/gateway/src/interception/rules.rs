@@ -18,14 +18,14 @@ use super::quic::{self, QUIC};
 
 /// Before connection tracking (-200), because the chain sets the zone, and after defragmentation
 /// (-400).
-const BEFORE_CONNTRACK: i32 = -250;
+pub(super) const BEFORE_CONNTRACK: i32 = -250;
 /// `mangle`: after connection tracking, before routing.
 const MANGLE: i32 = -150;
 /// After `dstnat` (-100).
 const AFTER_NAT: i32 = -95;
 /// Before `srcnat` (100).
 const BEFORE_SOURCE_NAT: i32 = 90;
-const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
+pub(super) const SYN: &str = "tcp flags & (fin|syn|rst|ack) == syn";
 /// The packet with which a client completes the handshake.
 const ACKNOWLEDGEMENT: &str = "tcp flags & (fin|syn|rst|ack) == ack";
 /// Sets of connections that have passed untouched and are watched. The kernel adds and removes

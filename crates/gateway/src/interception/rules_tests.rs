@@ -47,6 +47,7 @@ fn plan() -> Plan {
                     "2001:db8::1/128".parse().unwrap(),
                 ],
                 rejects_quic: false,
+                firewall_cache: None,
             },
             Selection {
                 slot: 1,

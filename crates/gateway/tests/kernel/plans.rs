@@ -25,6 +25,7 @@ pub fn plan() -> Plan {
         except_ports: Vec::new(),
         except: Vec::new(),
         rejects_quic: false,
+        firewall_cache: None,
         rungs: Vec::new(),
     };
     Plan {

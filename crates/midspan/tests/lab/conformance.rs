@@ -57,6 +57,11 @@ fn transparent_listeners_with_an_early_handshake() {
     check(&quick("--ipv4", "midspan-early", openings), 20);
 }
 
+#[test]
+fn transparent_listeners_with_a_cache_of_verdicts() {
+    check(&quick("--ipv4", "midspan-express", "*"), 75);
+}
+
 /// Cases about opening a connection, and cases in which data of the negotiation could appear in the
 /// session.
 const EXPLICIT: &str = "refused*;*unreachable;administratively*;no answer*;first SYN*;early*;\

@@ -7,6 +7,7 @@
 
 mod conflicts;
 mod firewall;
+mod firewall_cache;
 mod kernel;
 mod limits;
 mod listeners;
@@ -170,6 +171,7 @@ pub fn check(options: &CheckOptions) -> Result<CheckReport, Error> {
         checks.extend(conflicts::findings(&context));
         checks.extend(marks::findings(&context));
         checks.extend(firewall::findings(&context)?);
+        checks.extend(firewall_cache::finding(&context));
     }
     let (rows, carried) = load::findings(&context, options.expected);
     checks.extend(rows);

@@ -141,6 +141,8 @@ pub(super) struct ListenerTable {
     #[serde(default)]
     control_group: Option<Spanned<Probability>>,
     #[serde(default)]
+    firewall_cache: Option<Spanned<TimeSpan>>,
+    #[serde(default)]
     dscp: ServiceClass,
     #[serde(default)]
     source: Option<Spanned<SourceKey>>,
@@ -379,6 +381,7 @@ impl ListenerTable {
             handshake: self.handshake,
             learned_window_limit: self.learned_window_limit,
             control_group: self.control_group,
+            firewall_cache: self.firewall_cache,
         };
         if let Some(leg) = &self.server_leg
             && leg.get_ref().sending_ahead.is_some()
@@ -432,8 +435,15 @@ impl ListenerTable {
                 ..leg
             }
         };
-        let of_transparent = match mode {
-            Mode::Transparent(_) => {
+        let of_transparent = match &mode {
+            Mode::Transparent(of) => {
+                if let (Some(overlay), Some(_)) = (&explicit_keys.overlay, of.firewall_cache)
+                    && *overlay.get_ref()
+                {
+                    let message = "with `firewall_cache`, sessions do not go through an overlay: a route is \
+                                   chosen at the SYN";
+                    return Err(Located::new(source, overlay.span(), message));
+                }
                 overlay_of_transparent(source, explicit_keys.overlay.as_ref(), overlay)?
             }
             Mode::Forward(_) | Mode::Explicit(_) => None,

@@ -33,6 +33,9 @@ pub struct Transparent {
     pub except: Vec<IpNet>,
     /// What happens to QUIC, which cannot be split.
     pub quic: Quic,
+    /// For how long the host's firewall is not asked again about a client, a server and its port; with `None`, it
+    /// is asked about each connection.
+    pub firewall_cache: Option<TimeSpan>,
 }
 
 /// What happens to new connections of QUIC (UDP port 443) from clients.
@@ -169,6 +172,9 @@ fn default_control_group() -> Probability {
     Probability::from_f64(0.01).unwrap_or_default()
 }
 
+/// The longest `firewall_cache`.
+const MOST_FIREWALL_CACHE: TimeSpan = TimeSpan::from_seconds(60);
+
 const DEFAULT_LEAVE_ALONE_TIME: TimeSpan = TimeSpan::from_seconds(600);
 
 /// `IFNAMSIZ`, less the closing zero.
@@ -268,6 +274,37 @@ impl InterceptionTable {
     }
 }
 
+/// For how long verdicts of the host's firewall are used again, in whole seconds.
+fn firewall_cache(
+    source: &Source,
+    given: Option<Spanned<TimeSpan>>,
+    handshake: Handshake,
+) -> Result<Option<TimeSpan>, Located> {
+    let Some(given) = given else {
+        return Ok(None);
+    };
+    let place = given.span();
+    let second = TimeSpan::from_seconds(1);
+    let time = within(
+        source,
+        "firewall_cache",
+        Some(given),
+        second,
+        second..=MOST_FIREWALL_CACHE,
+    )?;
+    if !time.nanoseconds().is_multiple_of(second.nanoseconds()) {
+        let message = "`firewall_cache` has whole seconds, as in \"10 s\"";
+        return Err(Located::new(source, place, message));
+    }
+    if handshake != Handshake::Early {
+        let message = "`firewall_cache` is for listeners with handshake = \"early\"";
+        return Err(Located::new(source, place, message).with_help(
+            "with \"end-to-end\", each SYN has to wait for its server's answer in any case",
+        ));
+    }
+    Ok(Some(time))
+}
+
 fn is_name(name: &str) -> bool {
     let starts = name.starts_with(|first: char| first.is_ascii_alphabetic());
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -286,6 +323,7 @@ pub(super) struct TransparentKeys {
     pub handshake: Option<Spanned<Handshake>>,
     pub learned_window_limit: Option<Spanned<u32>>,
     pub control_group: Option<Spanned<Probability>>,
+    pub firewall_cache: Option<Spanned<TimeSpan>>,
 }
 
 impl TransparentKeys {
@@ -309,6 +347,10 @@ impl TransparentKeys {
             (
                 "control_group",
                 self.control_group.as_ref().map(Spanned::span),
+            ),
+            (
+                "firewall_cache",
+                self.firewall_cache.as_ref().map(Spanned::span),
             ),
         ]
         .into_iter()
@@ -351,7 +393,17 @@ impl TransparentKeys {
             let message = "`control_group` is for listeners with policy = \"auto\"";
             return Err(Located::new(source, group.span(), message));
         }
-        let usual = match is_auto {
+        let handshake = self.handshake.map(Spanned::into_inner);
+        let handshake = handshake.unwrap_or(Handshake::EndToEnd);
+        let firewall_cache = firewall_cache(source, self.firewall_cache, handshake)?;
+        let group = self.control_group.as_ref();
+        let group = group.filter(|group| *group.get_ref() > Probability::ZERO);
+        if let (Some(group), Some(_)) = (group, firewall_cache) {
+            let message = "with `firewall_cache`, there is no `control_group`: connections that the firewall is \
+                           not asked about cannot pass untouched";
+            return Err(Located::new(source, group.span(), message));
+        }
+        let usual = match is_auto && firewall_cache.is_none() {
             true => default_control_group(),
             false => Probability::ZERO,
         };
@@ -369,12 +421,10 @@ impl TransparentKeys {
                 true => windows(limit),
                 false => Vec::new(),
             },
-            handshake: match self.handshake {
-                Some(handshake) => handshake.into_inner(),
-                None => Handshake::EndToEnd,
-            },
+            handshake,
         };
         let transparent = Transparent {
+            firewall_cache,
             interfaces: interface_names(source, interfaces)?,
             ipv4,
             ipv6,

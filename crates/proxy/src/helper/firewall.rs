@@ -60,6 +60,11 @@ impl Firewall {
         self.obstacles.len()
     }
 
+    /// The number of changes of the ruleset that the tests have made.
+    pub const fn changes(&self) -> u32 {
+        self.probe.changes()
+    }
+
     /// When to call [`look_again`](Self::look_again) even without a notification.
     pub fn next(&self) -> Option<Instant> {
         if self.waiting {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use midspan_gateway::initial_window::{InitialWindows, MarkedRoute};
@@ -206,6 +207,7 @@ impl<'a> Marking<'a> {
                 except_ports: (self.configuration.interception).except_ports(transparent),
                 except: transparent.except.clone(),
                 rejects_quic: transparent.quic == Quic::Reject,
+                firewall_cache: transparent.firewall_cache.map(Duration::from),
             }
         });
         let marks_of = |group| self.initial.map(|initial| initial.marks_of_group(group));
@@ -289,6 +291,20 @@ pub fn describe_rules(configuration: &Configuration) -> Result<String, Error> {
     if !configuration.has_clients_addresses() {
         return Ok(String::new());
     }
+    Ok(interception::describe(&example_plan(configuration)?)?)
+}
+
+/// Why the listeners' `firewall_cache` would not be used on this machine; empty if it would.
+pub(crate) fn firewall_cache_obstacles(
+    configuration: &Configuration,
+) -> Result<Vec<String>, Error> {
+    Ok(interception::express_lane_obstacles(&example_plan(
+        configuration,
+    )?)?)
+}
+
+/// The plan of this configuration, with invented ports of the internal listeners.
+fn example_plan(configuration: &Configuration) -> Result<Plan, Error> {
     let slots = Slots::default().assign(configuration, slot_limit(configuration, None));
     let marking = Marking::new(configuration, &slots, None)?;
     let mut plan = marking.plan(&[], &BTreeSet::new(), &[]);
@@ -297,7 +313,7 @@ pub fn describe_rules(configuration: &Configuration) -> Result<String, Error> {
         selection.ipv4_port = transparent.ipv4.then_some(EXAMPLE_PORT);
         selection.ipv6_port = transparent.ipv6.then_some(EXAMPLE_PORT);
     }
-    Ok(interception::describe(&plan)?)
+    Ok(plan)
 }
 
 const EXAMPLE_PORT: u16 = 40_000;

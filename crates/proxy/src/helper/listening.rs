@@ -12,7 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use thiserror::Error;
 use tracing::warn;
 
-use crate::configuration::{Explicit, Forward, Listener, Mode, RelaySettings};
+use crate::configuration::{Explicit, Forward, Listener, Mode, RelaySettings, Transparent};
 
 /// Connections that wait to be accepted; the kernel takes at most `net.core.somaxconn`.
 const BACKLOG: i32 = 65_536;
@@ -72,10 +72,10 @@ impl Threads {
         are_pinned: false,
     };
 
-    /// Number of sockets of a listener. From a shared socket, the thread that is free accepts. A transparent
-    /// listener has many sockets, and each thread has its own. Each pinned thread has its own, too.
-    const fn sockets(self, is_transparent: bool) -> usize {
-        if is_transparent || self.are_pinned {
+    /// Number of sockets of an address. From a shared socket, the thread that is free accepts. If the gate chooses the thread
+    /// of each connection, each thread has its own. Each pinned thread has its own, too.
+    const fn sockets(self, gate_chooses: bool) -> usize {
+        if gate_chooses || self.are_pinned {
             self.count
         } else {
             self.count.div_ceil(SHARING)
@@ -244,7 +244,7 @@ impl Place<'_> {
     }
 
     fn open(mut self, mark: Option<u32>, threads: Threads) -> Result<OpenedSockets, ListenError> {
-        let count = threads.sockets(self.is_transparent);
+        let count = threads.sockets(self.gate_chooses());
         let mut sockets: Vec<OwnedFd> = Vec::with_capacity(count);
         for _ in 0..count {
             let socket = self.open_one(mark)?;
@@ -263,6 +263,14 @@ impl Place<'_> {
             window: self.window,
         };
         Ok((open, sockets))
+    }
+
+    /// Whether the gate chooses the thread of each connection: unless the connections of the express lane, for
+    /// which no initial window is chosen, come to these sockets.
+    fn gate_chooses(&self) -> bool {
+        let transparent = self.listener.transparent();
+        let has_express_lane = |of: &Transparent| of.firewall_cache.is_some();
+        transparent.is_some_and(|of| self.window.is_some() || !has_express_lane(of))
     }
 
     /// Decides which one of several sockets accepts a connection, given the first of them.

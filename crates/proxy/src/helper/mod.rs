@@ -73,6 +73,7 @@ use inherited::Inherited;
 use installing::{adopt_interception, install_initial_windows, install_interception};
 use interception::Marking;
 pub use interception::describe_rules;
+pub(crate) use interception::firewall_cache_obstacles;
 pub(crate) use listening::ListenError;
 use listening::{Open, Threads};
 use measured::Measured;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 use midspan_gateway::interception::survey::ForeignRule;
 use midspan_gateway::interception::{Interception, InterceptionError, Pair, Plan};
-use tracing::warn;
+use midspan_linux::nftables;
+use tracing::{info, warn};
 
 use super::firewall::Firewall;
 
@@ -22,6 +23,10 @@ pub(super) struct Rules {
     /// Routing rules of other programs that test bits of Midspan's marks, and that are already in
     /// the log.
     foreign: Vec<ForeignRule>,
+    /// Why `firewall_cache` is not used, as it is already in the log.
+    obstacles: Vec<String>,
+    /// The number of the ruleset to which the cached verdicts of the firewall belong.
+    verdicts_of: Option<u32>,
     /// The last plan whose rules the kernel has accepted, without ports.
     accepted: Option<Plan>,
     /// The result of the last order.
@@ -75,13 +80,17 @@ pub(super) struct Report {
 
 impl Rules {
     pub fn new(interception: Interception, firewall: Firewall) -> Self {
-        Self {
+        let mut rules = Self {
             interception,
             firewall,
             foreign: Vec::new(),
+            obstacles: Vec::new(),
+            verdicts_of: None,
             accepted: None,
             report: Report::default(),
-        }
+        };
+        rules.log_obstacles();
+        rules
     }
 
     /// Carries out an order: first the changes, then the check; then new connections are
@@ -102,6 +111,24 @@ impl Rules {
             warn!("rules cannot be changed: {error}");
             self.report.retry_after.get_or_insert(RULE_PAUSE);
         }
+        self.log_obstacles();
+    }
+
+    /// Logs why the host's firewall is asked about each connection although a listener has a `firewall_cache`,
+    /// when that changes.
+    fn log_obstacles(&mut self) {
+        let obstacles = self.interception.express_lane_obstacles();
+        if obstacles == self.obstacles {
+            return;
+        }
+        match obstacles.is_empty() {
+            true => info!("firewall_cache is in use"),
+            false => warn!(
+                "firewall_cache is not used, the firewall is asked about each connection: {}",
+                obstacles.join("; ")
+            ),
+        }
+        self.obstacles = obstacles.to_vec();
     }
 
     fn change(&mut self, change: Change) -> Result<(), InterceptionError> {
@@ -153,9 +180,35 @@ impl Rules {
                 self.report.retry_after = Some(FAILED_PAUSE.max(start.elapsed() * 2));
             }
         }
+        let number = self.forget_verdicts();
+        let changes = self.firewall.changes();
         if !is_draining {
             self.look_for_foreign_rules();
             self.firewall.look_again(start);
+        }
+        // Midspan's own trial of the firewall is no reason to ask the firewall again.
+        let own = self.firewall.changes().wrapping_sub(changes);
+        let expected = number.map(|number| number.wrapping_add(own));
+        self.verdicts_of = expected.filter(|_| nftables::generation().ok() == expected);
+    }
+
+    /// If another program has changed rules, the cached verdicts of the firewall are forgotten. Returns the number of the
+    /// ruleset to which the cached verdicts belong from now on.
+    fn forget_verdicts(&mut self) -> Option<u32> {
+        if !self.interception.keeps_verdicts() {
+            return None;
+        }
+        let number = nftables::generation().ok();
+        if number.is_some() && number == self.verdicts_of {
+            return number;
+        }
+        match self.interception.forget_verdicts() {
+            Ok(number) => number,
+            Err(error) => {
+                warn!("cached verdicts of the firewall cannot be forgotten yet: {error}");
+                self.report.retry_after.get_or_insert(FAILED_PAUSE);
+                None
+            }
         }
     }
 

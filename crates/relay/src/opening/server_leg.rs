@@ -59,24 +59,16 @@ impl Acceptor {
     ) -> rustix::io::Result<Connecting> {
         match source {
             NewLegSource::Own => {
-                return self.connect_server(ServerLegSource::OwnAddress, *request, start, class);
+                self.connect_server(ServerLegSource::OwnAddress, *request, start, class)
             }
             NewLegSource::Uplink(from) => {
                 let from = Some(SocketAddr::new(from, 0));
                 let set_up = |socket: &OwnedFd| self.set_up_server(socket, &start, class);
-                return legs::connect_as_proxy(request.server, from, set_up);
+                legs::connect_as_proxy(request.server, from, set_up)
             }
-            NewLegSource::Client => {}
-        }
-        let of_client = ServerLegSource::ClientAddress;
-        match self.connect_server(of_client, *request, start.clone(), class) {
-            // The client's port is privileged, or in use, as by a session that has just ended: any port.
-            Err(Errno::ACCESS | Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {
-                let mut request = *request;
-                request.client.set_port(0);
-                self.connect_server(ServerLegSource::ClientAddress, request, start, class)
+            NewLegSource::Client => {
+                self.connect_server(ServerLegSource::ClientAddress, *request, start, class)
             }
-            result => result,
         }
     }
 
@@ -98,7 +90,16 @@ impl Acceptor {
                 option_errors: 0,
             }),
             ServerLegSource::ClientAddress => {
-                legs::connect_as_client(request, 0, &self.listener, &start, class)
+                match legs::connect_as_client(request, 0, &self.listener, &start, class) {
+                    // The client's port is privileged, or in use, as by a session that has just ended:
+                    // any port.
+                    Err(Errno::ACCESS | Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {
+                        let mut request = request;
+                        request.client.set_port(0);
+                        legs::connect_as_client(request, 0, &self.listener, &start, class)
+                    }
+                    result => result,
+                }
             }
             ServerLegSource::OwnAddress => self.connect_as_proxy(request.server, &start, class),
         }

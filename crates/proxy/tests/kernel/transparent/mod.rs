@@ -11,6 +11,7 @@ mod asymmetric;
 mod busy;
 mod capture;
 mod check;
+mod express_lane;
 mod failing;
 mod firewall;
 mod flood;

@@ -12,7 +12,7 @@
 //!   because they arrive with the addresses that the host's NAT has set.
 //! - Packets of both legs: at `output`, the socket's mark selects the zone of connection tracking.
 //! - If the host's firewall need not be asked each time, the SYNs of further connections take the
-//!   [express lane](express_lane) instead: from `prerouting` to the listener.
+//!   express lane (`express_lane`) instead: from `prerouting` to the listener.
 //! - A SYN that the relay refuses: at `forward`, a rule answers it with an RST.
 //! - A SYN that the relay lets pass, or that arrives while no relay runs: `forward`, as if Midspan were
 //!   absent.

@@ -76,7 +76,7 @@ pub struct Selection {
     pub rejects_quic: bool,
     /// For how long the host's firewall is not asked again about a client, a server and its port, in whole seconds;
     /// with `None`, it is asked about each connection. Its connections meanwhile take the
-    /// [express lane](super::express_lane).
+    /// express lane (`express_lane`).
     pub firewall_cache: Option<Duration>,
     /// Further sockets of the listener.
     pub rungs: Vec<Rung>,

@@ -1,4 +1,4 @@
-//! The express lane: connections that the host's firewall is not asked about again, as sets, maps and rules.
+//! The express lane: connections that the host's firewall is not asked about again, as sets and rules.
 //! Without I/O.
 //!
 //! Usually each SYN passes the host's chains at the hook `forward`, waits in the queue, and is sent again by
@@ -230,29 +230,12 @@ fn takes(selection: &Selection, family: Family) -> Option<(Duration, SocketAddr)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::initial_window::MarkField;
-    use crate::interception::Rung;
+    use crate::interception::{Rung, rules_tests};
 
     fn plan(selection: Selection) -> Plan {
         Plan {
-            numbers: InterceptionNumbers {
-                table: "midspan".to_owned(),
-                marks: MarkField::new(0x0f00_0000).unwrap(),
-                routing_table: 7690,
-                rule_priority: 100,
-                zone: 7700,
-                queue: 7700,
-                forward_priority: 100,
-            },
             selections: vec![Selection::default(), selection],
-            as_clients: false,
-            more_interfaces: [].into(),
-            bypasses: Vec::new(),
-            left_alone: Default::default(),
-            client_leg_marks: [].into(),
-            server_leg_marks: [].into(),
-            former_sessions: Vec::new(),
-            former_listeners: None,
+            ..rules_tests::plan()
         }
     }
 

@@ -22,7 +22,7 @@ const MACHINE: Machine = Machine {
     takes_vrfs: true,
 };
 
-fn plan() -> Plan {
+pub(super) fn plan() -> Plan {
     Plan {
         numbers: InterceptionNumbers {
             table: "midspan".to_owned(),

@@ -4,3 +4,4 @@ mod configuration;
 mod configuration_explicit;
 mod configuration_overlay;
 mod configuration_servers;
+mod configuration_transparent;

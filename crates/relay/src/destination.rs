@@ -26,6 +26,7 @@ pub enum ServerLegSource {
 
 /// What an acceptor finds out about an accepted connection.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant)] // It is on the stack for a moment, once for each connection.
 pub enum Found {
     /// No policy has decided about the connection yet: its server, and how to open the server leg.
     Undecided(SocketAddr, ServerLegSource),

@@ -179,9 +179,8 @@ impl Eviction {
             let since = session.upkeep.still_after(TimeSpan::ZERO);
             if session.phase == Phase::Relaying
                 && since + idle < now
-                && let Some(seat) = session.seat()
-                && seat.is_of(&search.places)
-                && let Some(client) = seat.client()
+                && session.seat().is_of(&search.places)
+                && let Some(client) = session.seat().client()
             {
                 found.push(IdleSession { client, since, key });
             }

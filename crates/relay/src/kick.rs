@@ -199,9 +199,11 @@ impl Kicks {
             let Some(session) = table.get_mut(key) else {
                 continue;
             };
-            let record = &mut session.record;
-            if kick.target.is_session(record.id) || kick.target.has_end_of(&record.request()) {
-                record.note_failure(Ending::Kicked);
+            let identity = session.identity();
+            let is_meant = kick.target.is_session(identity.id())
+                || kick.target.has_end_of(&identity.request());
+            if is_meant {
+                session.record.note_failure(Ending::Kicked);
                 sessions.end(key, End::Reset, acceptors, now);
                 kick.kicked.sessions += 1;
                 reset += 1;

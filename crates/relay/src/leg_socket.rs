@@ -12,10 +12,11 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use midspan_policy::overlay::{LegKeys, NodeKey};
 use midspan_tls::{Codec, Failure};
+use once_cell::race::OnceBox;
 use rustix::io::{Errno, Result};
 
 use crate::system;
@@ -25,7 +26,7 @@ use crate::system;
 pub struct LegSocket {
     descriptor: OwnedFd,
     /// Set before the first byte. Only the thread that has the leg uses it, so its lock is always free.
-    codec: OnceLock<Box<Mutex<Codec>>>,
+    codec: OnceBox<Mutex<Codec>>,
 }
 
 /// What a codec reads from and writes to.
@@ -156,7 +157,7 @@ impl From<OwnedFd> for LegSocket {
     fn from(descriptor: OwnedFd) -> Self {
         Self {
             descriptor,
-            codec: OnceLock::new(),
+            codec: OnceBox::new(),
         }
     }
 }

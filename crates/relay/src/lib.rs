@@ -24,6 +24,7 @@
 //! | `lifecycle` | a session: continue, close, settle or reset | yes |
 //! | `transfer` | carries a direction's actions out: read, write, splice | |
 //! | `session` | two sockets, two transfers, events, failures | |
+//! | `identity`, `sockets`, `shared_part` | a session's addresses and sockets, which the register of its thread reaches too | |
 //! | `exchange` | a session that carries one HTTP request and its answer | |
 //! | `arrival` | a connection that will become a session | yes |
 //! | `openings` | connections that are being opened; acceptors find them here | |
@@ -146,6 +147,7 @@ mod exchange;
 #[cfg(feature = "failing-calls")]
 pub mod failing_calls;
 mod handing;
+mod identity;
 pub mod kick;
 mod knowledge;
 mod known_listeners;
@@ -182,7 +184,9 @@ mod server_pool;
 mod session;
 mod sessions;
 mod settings;
+mod shared_part;
 mod sharing;
+mod sockets;
 mod source;
 mod statistics;
 mod succession;

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use midspan_policy::{Request, SessionId};
-use smallvec::SmallVec;
 
 use super::leg_socket::LegSocket;
-use super::limits::{Limits, MemoryAside, Spare, TakenPlace};
+use super::limits::{Limits, MemoryAside, Seat, Spare};
+use super::shared_part::SharedPart;
 use super::system;
 use super::table::{Key, Table};
 
@@ -75,22 +75,33 @@ impl InHand {
 }
 
 /// What one connection occupies.
+#[derive(Debug)]
+pub enum Entry {
+    /// A session. Its memory is in the sums of the register.
+    Session {
+        /// Its sockets and its place.
+        part: Weak<SharedPart>,
+        /// As in [`InHand`].
+        is_plain: bool,
+    },
+    /// A negotiation.
+    Negotiation(Box<NegotiationEntry>),
+}
+
+/// What a negotiation occupies.
 #[derive(Debug, Default)]
-pub struct Entry {
-    /// Its client and its server; for a negotiation whose server is unknown, the address of the listener.
+pub struct NegotiationEntry {
+    /// Its client and its server; if the server is unknown, the address of the listener.
     pub request: Option<Request>,
     /// As in [`InHand`].
     pub is_plain: bool,
-    /// The number of the session; 0 for a negotiation.
-    pub session: u64,
     /// The socket towards the client.
     pub client: Weak<LegSocket>,
-    /// The sockets towards the server. A negotiation may have several; a session has one, and needs no further piece of
-    /// memory for it.
-    pub servers: SmallVec<[Weak<LegSocket>; 1]>,
+    /// The sockets towards the server.
+    pub servers: Vec<Weak<LegSocket>>,
     /// Its place among the sessions.
-    pub place: Weak<TakenPlace>,
-    /// Memory that is set aside for it. The memory of sessions is in the sums of the register.
+    pub seat: Weak<Seat>,
+    /// Memory that is set aside for it.
     pub memory: Weak<MemoryAside>,
 }
 
@@ -179,11 +190,7 @@ impl Register {
             Some(key) => content.entries.get_mut(Key::from_number(key)),
             None => None,
         };
-        let of_entry = |entry: &mut Entry| {
-            let is_plain = entry.is_plain;
-            (entry.request).map(|request| InHand { request, is_plain })
-        };
-        entry.and_then(of_entry).or(content.opening)
+        entry.and_then(|entry| entry.in_hand()).or(content.opening)
     }
 
     /// Counts a new session in the memory budget.
@@ -254,7 +261,7 @@ impl Register {
         let entries: Vec<Entry> = std::mem::replace(&mut content.entries, Table::new())
             .into_values()
             .collect();
-        let descriptors = entries.iter().flat_map(Entry::sockets).count() as u64;
+        let descriptors = entries.iter().map(Entry::descriptors).sum();
         content.left = Some(self.limits.count_descriptors(descriptors));
         self.give_memory_back(&mut content);
         Some(Seized { entries, in_hand })
@@ -273,6 +280,62 @@ impl Register {
 }
 
 impl Entry {
+    /// The connection, if its client and its server are known.
+    fn in_hand(&self) -> Option<InHand> {
+        let (request, is_plain) = match self {
+            Self::Session { part, is_plain } => (part.upgrade()?.identity.request(), *is_plain),
+            Self::Negotiation(entry) => (entry.request?, entry.is_plain),
+        };
+        Some(InHand { request, is_plain })
+    }
+
+    /// Number of its sockets that are still open.
+    fn descriptors(&self) -> u64 {
+        match self {
+            Self::Session { part, .. } => 2 * part.strong_count().min(1) as u64,
+            Self::Negotiation(entry) => entry.sockets().count() as u64,
+        }
+    }
+
+    /// Gives back its place and its memory.
+    fn give_back(&self) {
+        match self {
+            Self::Session { part, .. } => {
+                if let Some(part) = part.upgrade() {
+                    part.seat.give_back();
+                }
+            }
+            Self::Negotiation(entry) => {
+                if let Some(memory) = entry.memory.upgrade() {
+                    memory.give_back();
+                }
+                if let Some(seat) = entry.seat.upgrade() {
+                    seat.give_back();
+                }
+            }
+        }
+    }
+
+    /// Resets its sockets. A socket that cannot be reset is not connected any more.
+    fn reset(&self) {
+        match self {
+            Self::Session { part, .. } => {
+                if let Some(part) = part.upgrade() {
+                    for socket in part.sockets.legs() {
+                        let _ = system::reset(socket);
+                    }
+                }
+            }
+            Self::Negotiation(entry) => {
+                for socket in entry.sockets() {
+                    let _ = system::reset(&socket);
+                }
+            }
+        }
+    }
+}
+
+impl NegotiationEntry {
     /// The sockets that are still open.
     fn sockets(&self) -> impl Iterator<Item = SharedSocket> {
         let all = std::iter::once(&self.client).chain(&self.servers);
@@ -281,7 +344,7 @@ impl Entry {
 }
 
 impl Registration {
-    /// Sets the client and the server, and whether such connections are suspects.
+    /// Sets the client and the server of a negotiation, and whether such connections are suspects.
     pub fn set_request(&self, in_hand: InHand) {
         self.change(|entry| {
             entry.request = Some(in_hand.request);
@@ -289,7 +352,7 @@ impl Registration {
         });
     }
 
-    /// Adds a socket towards the server.
+    /// Adds a socket towards the server of a negotiation.
     pub fn add_server(&self, socket: &SharedSocket) {
         self.change(|entry| {
             entry.servers.retain(|known| known.strong_count() > 0);
@@ -297,8 +360,8 @@ impl Registration {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Entry)) {
-        if let Some(entry) = self.register.lock().entries.get_mut(self.key) {
+    fn change(&self, change: impl FnOnce(&mut NegotiationEntry)) {
+        if let Some(Entry::Negotiation(entry)) = self.register.lock().entries.get_mut(self.key) {
             change(entry);
         }
     }
@@ -320,32 +383,25 @@ impl Seized {
 
     /// Gives back the places and the memory of the connections.
     pub fn give_back(&self) {
-        for entry in &self.entries {
-            if let Some(memory) = entry.memory.upgrade() {
-                memory.give_back();
-            }
-            if let Some(place) = entry.place.upgrade() {
-                place.give_back();
-            }
-        }
+        self.entries.iter().for_each(Entry::give_back);
     }
 
     /// The clients and the numbers of the sessions.
     pub fn sessions(&self) -> Vec<(IpAddr, SessionId)> {
-        let sessions = self.entries.iter().filter(|entry| entry.session != 0);
-        let client = |entry: &Entry| Some(entry.request?.client.ip());
-        sessions
-            .filter_map(|entry| Some((client(entry)?, SessionId(entry.session))))
-            .collect()
+        let session = |entry: &Entry| match entry {
+            Entry::Session { part, .. } => {
+                let identity = &part.upgrade()?.identity;
+                Some((identity.client().ip(), SessionId(identity.id())))
+            }
+            Entry::Negotiation(_) => None,
+        };
+        self.entries.iter().filter_map(session).collect()
     }
 
     /// Resets the connections, and gives back what they have occupied.
     pub fn end(self) {
         self.give_back();
-        for socket in self.entries.iter().flat_map(Entry::sockets) {
-            // A socket that cannot be reset is not connected any more.
-            let _ = system::reset(&socket);
-        }
+        self.entries.iter().for_each(Entry::reset);
     }
 }
 
@@ -356,7 +412,9 @@ mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
+    use crate::identity::Identity;
     use crate::limits::{RelayLimits, SessionLimits};
+    use crate::sockets::Sockets;
 
     fn register() -> Arc<Register> {
         let limits = Arc::new(Limits::new(&RelayLimits::default(), 0));
@@ -370,11 +428,26 @@ mod tests {
         }
     }
 
-    fn entry(port: u16) -> Entry {
-        Entry {
+    fn entry(port: u16) -> NegotiationEntry {
+        NegotiationEntry {
             request: Some(request(port)),
-            ..Entry::default()
+            ..NegotiationEntry::default()
         }
+    }
+
+    /// The part of a session with this number, and the peers of its legs.
+    fn part(id: u64) -> (Arc<SharedPart>, [TcpStream; 2]) {
+        let (client, one) = connection();
+        let (server, other) = connection();
+        let [client, server] = [client, server].map(|it| Arc::into_inner(it).unwrap());
+        let identity = Identity::new(id, request(2));
+        let sockets = Sockets { client, server };
+        let part = SharedPart::new(identity, sockets, Seat::default());
+        (part, [one, other])
+    }
+
+    fn add(register: &Arc<Register>, entry: NegotiationEntry) -> Registration {
+        register.add(Entry::Negotiation(Box::new(entry)))
     }
 
     /// A connection: the relay's socket, and its peer.
@@ -390,14 +463,16 @@ mod tests {
         let register = register();
         let (client, mut client_peer) = connection();
         let (server, mut server_peer) = connection();
-        let registration = register.add(Entry {
+        let negotiation = NegotiationEntry {
             client: Arc::downgrade(&client),
             ..entry(1)
-        });
+        };
+        let registration = add(&register, negotiation);
         registration.add_server(&server);
-        let session = register.add(Entry {
-            session: 7,
-            ..entry(2)
+        let (part, mut peers) = part(7);
+        let session = register.add(Entry::Session {
+            part: Arc::downgrade(&part),
+            is_plain: false,
         });
         let seized = register.seize().unwrap();
         assert_eq!(seized.count(), 2);
@@ -405,13 +480,15 @@ mod tests {
         assert_eq!(seized.sessions(), [(address, SessionId(7))]);
         assert!(register.is_seized() && register.seize().is_none());
         seized.end();
-        for peer in [&mut client_peer, &mut server_peer] {
+        let [third, fourth] = &mut peers;
+        for peer in [&mut client_peer, &mut server_peer, third, fourth] {
             let error = peer.read(&mut [0]).unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
         }
         // The owner continues later, with sockets that are still its own.
-        assert!(system::receive(std::os::fd::AsFd::as_fd(&client), &mut [0]).is_err());
-        drop((client, server, registration, session));
+        assert!(client.receive(&mut [0]).is_err());
+        assert!(part.sockets.client.receive(&mut [0]).is_err());
+        drop((client, server, part, registration, session));
         assert_eq!(register.len(), 0);
     }
 
@@ -420,15 +497,23 @@ mod tests {
         let register = register();
         let limits = Arc::clone(register.limits());
         let places = limits.set_listener("one", SessionLimits::default(), true);
-        let seat = limits.take_of(&places, None).unwrap();
+        let seat = Arc::new(limits.take_of(&places, None).unwrap());
+        let (mut part, _peers) = part(7);
+        let of_session = limits.take_of(&places, None).unwrap();
+        Arc::get_mut(&mut part).unwrap().seat = of_session;
+        let session = register.add(Entry::Session {
+            part: Arc::downgrade(&part),
+            is_plain: false,
+        });
         let memory = limits.set_aside(7 << 10);
         register.begin_session();
         register.change_memory([0, 40], [0, 80]);
-        let registration = register.add(Entry {
-            place: seat.place(),
+        let negotiation = NegotiationEntry {
+            seat: Arc::downgrade(&seat),
             memory: memory.memory(),
             ..entry(1)
-        });
+        };
+        let registration = add(&register, negotiation);
         let (socket, _peer) = connection();
         registration.add_server(&socket);
         register.seize().unwrap().end();
@@ -442,16 +527,16 @@ mod tests {
         register.end_session();
         register.begin_session();
         register.forget_memory();
-        drop((seat, memory, registration));
+        drop((seat, part, session, memory, registration));
         assert_eq!(now(), (0, 0, 0));
-        assert!(register.add(entry(2)).key.number() == u64::MAX);
+        assert!(add(&register, entry(2)).key.number() == u64::MAX);
         assert_eq!(register.len(), 0);
     }
 
     #[test]
     fn the_connection_in_hand_is_known() {
         let register = register();
-        let registration = register.add(entry(1));
+        let registration = add(&register, entry(1));
         let usual = |port| Some(InHand::usual(request(port)));
         assert_eq!(register.take_in_hand(), None);
         register.put_in_hand(Some(&registration));
@@ -464,7 +549,7 @@ mod tests {
         register.put_in_hand(Some(&registration));
         drop(registration);
         assert_eq!(register.take_in_hand(), None);
-        let registration = register.add(entry(3));
+        let registration = add(&register, entry(3));
         let plain = InHand {
             request: request(4),
             is_plain: true,

@@ -3,7 +3,6 @@
 //! | file | content |
 //! | --- | --- |
 //! | this one | [`Session`]: its events, its turns, its failures, its end |
-//! | `sockets.rs` | [`Sockets`]: the sockets of both legs, and what the kernel returns about them |
 //! | `phase.rs` | [`Phase`]: from connecting to settling |
 //! | `upkeep.rs` | [`Upkeep`]: when it moved data, and how much memory it uses |
 //! | `framed.rs` | how a session carries one HTTP request and its answer, and hands its client over |
@@ -18,25 +17,26 @@ mod framed;
 mod handed;
 mod observed;
 mod phase;
-mod sockets;
 mod upkeep;
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use midspan_explicit::http::Side as Message;
 use midspan_policy::Leg;
 use midspan_units::Time;
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use smallvec::smallvec;
 
 use super::exchange::Framed;
+use super::identity::Identity;
 use super::lifecycle::{self, Failures, Step};
 use super::limits::Seat;
 use super::narrow::NarrowLeg;
 use super::observation::{Ending, Record};
-use super::register::{Entry, Register, Registration, SharedSocket};
+use super::register::{Entry, Register, Registration};
+use super::shared_part::SharedPart;
+use super::sockets::Sockets;
 use super::statistics::Counters;
 use super::system;
 use super::transfer::{Moved, Shared, Side, Transfer};
@@ -47,7 +47,6 @@ pub use framed::Client;
 pub use handed::{NewHome, SessionParts};
 pub use observed::with_narrow;
 pub use phase::Phase;
-use sockets::Sockets;
 pub use upkeep::Upkeep;
 
 /// More failures than one turn can have: a write and a read can find each leg failed.
@@ -67,8 +66,8 @@ pub enum End {
 /// Two legs and the data between them.
 #[derive(Debug)]
 pub struct Session {
-    /// The sockets of both legs.
-    pub sockets: Sockets,
+    /// Its number, its sockets and its place, which the register of its thread reaches too.
+    pub part: Arc<SharedPart>,
     to_server: Transfer,
     to_client: Transfer,
     failures: Failures,
@@ -76,8 +75,6 @@ pub struct Session {
     server_end_seen: bool,
     /// The phase of its life.
     pub phase: Phase,
-    /// Its deadline among the timers, if any.
-    pub timer: Option<Time>,
     /// Index of its acceptor.
     pub listener: u16,
     /// Whether it waits for its next turn.
@@ -92,8 +89,6 @@ pub struct Session {
     pub narrow: Option<Box<NarrowLeg>>,
     /// The HTTP exchange that it carries, if it carries nothing else.
     framed: Option<Box<Framed>>,
-    /// Its place, which is free again when the session ends.
-    seat: Option<Seat>,
     /// Its entry in the register of its thread, once the thread has it.
     registration: Option<Registration>,
 }
@@ -113,15 +108,9 @@ pub struct Turn {
 
 impl Session {
     /// A session with an accepted client, and a server to which the leg is connecting.
-    pub fn new(
-        [client, server]: [SharedSocket; 2],
-        listener: u16,
-        record: Record,
-        seat: Option<Seat>,
-        now: Time,
-    ) -> Self {
+    pub fn new(part: Arc<SharedPart>, listener: u16, record: Record, now: Time) -> Self {
         Self {
-            sockets: Sockets { client, server },
+            part,
             to_server: Transfer::new(),
             to_client: Transfer::new(),
             failures: Failures {
@@ -131,7 +120,6 @@ impl Session {
             client_end_seen: false,
             server_end_seen: false,
             phase: Phase::Connecting,
-            timer: None,
             listener,
             queued: false,
             active: false,
@@ -139,9 +127,23 @@ impl Session {
             upkeep: Upkeep::new(now),
             narrow: None,
             framed: None,
-            seat,
             registration: None,
         }
+    }
+
+    /// Which session it is.
+    pub fn identity(&self) -> &Identity {
+        &self.part.identity
+    }
+
+    /// The number of the session.
+    pub fn id(&self) -> u64 {
+        self.part.identity.id()
+    }
+
+    /// The sockets of both legs.
+    pub fn sockets(&self) -> &Sockets {
+        &self.part.sockets
     }
 
     /// Both legs are connected already.
@@ -150,7 +152,7 @@ impl Session {
         self.record.note_connected(now);
         // No event announces bytes that are decrypted already.
         for leg in [Leg::Client, Leg::Server] {
-            if self.sockets.leg(leg).is_encrypted() {
+            if self.part.sockets.leg(leg).is_encrypted() {
                 self.directions(leg).0.direction.handle_readable();
             }
         }
@@ -161,7 +163,7 @@ impl Session {
         let is_kept_alive = std::mem::replace(&mut self.to_server.is_kept_alive, true);
         match is_kept_alive {
             true => None,
-            false => Some(&self.sockets.server),
+            false => Some(&self.part.sockets.server),
         }
     }
 
@@ -194,7 +196,7 @@ impl Session {
             *self.end_seen(leg) = true;
         }
         if flags.contains(EventFlags::ERR)
-            && let Some(error) = self.sockets.take_error(leg)
+            && let Some(error) = self.part.sockets.take_error(leg)
         {
             if self.phase == Phase::Connecting {
                 return self.handle_failed_connecting(leg, error, shared);
@@ -225,7 +227,7 @@ impl Session {
                 None
             }
             // Data that the client sent before its reset still goes to the server.
-            Leg::Client if self.sockets.has_data(leg) => {
+            Leg::Client if self.part.sockets.has_data(leg) => {
                 self.note_failure(leg, error, error == Errno::PIPE, shared);
                 None
             }
@@ -240,7 +242,7 @@ impl Session {
     pub fn advance(&mut self, shared: &mut Shared, now: Time, counters: &Counters) -> Turn {
         let refused = self.look_at_narrow_leg(now, counters);
         counters.option_errors.add(refused);
-        system::enter_session(self.record.id);
+        system::enter_session(self.id());
         if let Some(framed) = self.framed.as_mut().filter(|_| shared.is_closing) {
             framed.exchange.close_afterwards();
         }
@@ -257,7 +259,7 @@ impl Session {
             let doubtful = !last && self.to_client.may_hide_failure();
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Request));
             let certainty = (last, doubtful);
-            let legs = self.sockets.legs();
+            let legs = self.part.sockets.legs();
             let up = (self.to_server).advance(legs, certainty, framed, shared, now);
             counters.bytes_to_server.add(up.copied + up.spliced);
             let failed_up = self.note_moved(Leg::Client, &up, shared, counters);
@@ -265,7 +267,7 @@ impl Session {
             let doubtful = !last && self.to_server.may_hide_failure();
             let framed = self.framed.as_deref_mut().map(|it| (it, Message::Answer));
             let certainty = (last, doubtful);
-            let [client, server] = self.sockets.legs();
+            let [client, server] = self.part.sockets.legs();
             let legs = [server, client];
             let down = (self.to_client).advance(legs, certainty, framed, shared, now);
             if let Some(leg) = &mut self.narrow
@@ -286,7 +288,7 @@ impl Session {
             }
         }
         system::enter_session(0);
-        let (id, client) = (self.record.id, self.record.client.ip());
+        let (id, client) = (self.id(), self.identity().client().ip());
         let again = shared.meter.end(id, client, is_held_back, now);
         resume_at = resume_at.into_iter().chain(again).min();
         if self.framed.is_some() {
@@ -321,7 +323,7 @@ impl Session {
     /// Begins a turn in which the session reads as much as the rate of its client permits. Data that arrived
     /// before a leg failed is read at once, because its time is limited.
     fn begin_metered_turn(&self, shared: &mut Shared, now: Time) {
-        let (id, client) = (self.record.id, self.record.client.ip());
+        let (id, client) = (self.id(), self.identity().client().ip());
         if self.failures.any() {
             return shared.meter.begin_free(id);
         }
@@ -337,15 +339,9 @@ impl Session {
 
     /// Adds the session to the register of its thread; it is relayed without any mechanism if `is_plain`.
     pub fn register(&mut self, register: &Arc<Register>, is_plain: bool) {
-        let Sockets { client, server } = &self.sockets;
-        self.registration = Some(register.add(Entry {
-            request: Some(self.record.request()),
+        self.registration = Some(register.add(Entry::Session {
+            part: Arc::downgrade(&self.part),
             is_plain,
-            session: self.record.id,
-            client: Arc::downgrade(client),
-            servers: smallvec![Arc::downgrade(server)],
-            place: self.seat.as_ref().map(Seat::place).unwrap_or_default(),
-            memory: Weak::new(),
         }));
     }
 
@@ -355,8 +351,8 @@ impl Session {
     }
 
     /// The session's place.
-    pub const fn seat(&self) -> Option<&Seat> {
-        self.seat.as_ref()
+    pub fn seat(&self) -> &Seat {
+        &self.part.seat
     }
 
     /// Records that the session is evicted for a new one.
@@ -367,7 +363,7 @@ impl Session {
     /// The session has moved nothing for its time-out. Returns whether the peers have not
     /// acknowledged anything either; otherwise the session counts as moving now.
     pub fn is_idle(&mut self, now: Time) -> bool {
-        self.upkeep.is_idle(self.sockets.undelivered(), now)
+        self.upkeep.is_idle(self.part.sockets.undelivered(), now)
     }
 
     /// Records that the session ends because it has been still.
@@ -397,7 +393,7 @@ impl Session {
 
     /// Returns its pipes to the pool; must be called before the session is dropped.
     pub fn release(&mut self, shared: &mut Shared) {
-        shared.meter.forget(self.record.id);
+        shared.meter.forget(self.id());
         self.to_server.abandon(shared);
         self.to_client.abandon(shared);
     }
@@ -441,7 +437,7 @@ impl Session {
         }
         self.record.note_failure(Ending::of_failure(leg, error));
         // The FIN of an encrypted leg is no end.
-        let certain = self.sockets.leg(leg).is_ended();
+        let certain = self.part.sockets.leg(leg).is_ended();
         let after_end = certain.unwrap_or(after_end || *self.end_seen(leg));
         let (from, to) = self.directions(leg);
         from.direction.handle_inbound_failed(after_end);
@@ -459,10 +455,10 @@ impl Session {
     }
 
     /// The peer of a leg.
-    const fn peer(&self, leg: Leg) -> std::net::SocketAddr {
+    fn peer(&self, leg: Leg) -> std::net::SocketAddr {
         match leg {
-            Leg::Client => self.record.client,
-            Leg::Server => self.record.server,
+            Leg::Client => self.identity().client(),
+            Leg::Server => self.identity().server(),
         }
     }
 
@@ -494,13 +490,14 @@ impl Session {
 mod tests {
     use super::*;
 
-    /// The memory of a session with its slot in the table, without its two registrations in the
-    /// kernel's epoll.
+    /// The memory of a session in the table of its thread, and of the part that it shares.
     #[test]
     fn an_idle_session_is_small() {
         let size = size_of::<Session>();
-        assert!(size <= 416, "{size} bytes");
+        assert!(size <= 288, "{size} bytes");
+        let size = size_of::<SharedPart>();
+        assert!(size <= 120, "{size} bytes");
         // The part for observers, as in docs/observability.md.
-        assert_eq!(size_of::<Record>(), 192);
+        assert_eq!(size_of::<Record>(), 112);
     }
 }

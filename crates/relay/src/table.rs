@@ -25,8 +25,9 @@ impl Key {
         Self(number)
     }
 
+    /// The slot of the table.
     #[allow(clippy::cast_possible_truncation)]
-    const fn place(self) -> usize {
+    pub const fn slot(self) -> usize {
         (self.0 & PLACE_MASK) as usize
     }
 
@@ -72,7 +73,7 @@ impl<T> Table<T> {
     pub fn insert(&mut self, value: T) -> Key {
         let key = self.next_key();
         if self.free.pop().is_some() {
-            self.places[key.place()].content = Some(value);
+            self.places[key.slot()].content = Some(value);
         } else {
             self.places.push(Place {
                 generation: 0,
@@ -84,8 +85,8 @@ impl<T> Table<T> {
 
     /// The value of a key, if it still exists.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        let place = self.places.get_mut(key.place())?;
-        let is_current = Key::new(key.place(), place.generation) == key;
+        let place = self.places.get_mut(key.slot())?;
+        let is_current = Key::new(key.slot(), place.generation) == key;
         place.content.as_mut().filter(|_| is_current)
     }
 
@@ -125,10 +126,10 @@ impl<T> Table<T> {
     /// Removes a value; the table has no value for its key from now on.
     pub fn remove(&mut self, key: Key) -> Option<T> {
         self.get_mut(key)?;
-        let place = &mut self.places[key.place()];
+        let place = &mut self.places[key.slot()];
         place.generation = place.generation.wrapping_add(1) & GENERATION_MASK;
         #[allow(clippy::cast_possible_truncation)]
-        self.free.push(key.place() as u32);
+        self.free.push(key.slot() as u32);
         place.content.take()
     }
 
@@ -167,7 +168,7 @@ mod tests {
         let announced = table.next_key();
         let second = table.insert("second");
         assert_eq!(announced, second);
-        assert_eq!(first.place(), second.place());
+        assert_eq!(first.slot(), second.slot());
         assert_eq!(table.get_mut(first), None);
         assert_eq!(table.get_mut(second), Some(&mut "second"));
         assert_eq!(table.get_mut(other), Some(&mut "other"));

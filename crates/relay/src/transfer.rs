@@ -96,8 +96,29 @@ pub struct Moved {
 #[derive(Debug)]
 enum Held {
     Nothing,
-    Buffer { bytes: Box<[u8]>, start: u32 },
+    /// In memory of their own. Few sessions hold bytes there, so this part is not in the session.
+    Buffer(Box<HeldBuffer>),
     Pipe(Pipe),
+}
+
+#[derive(Debug)]
+struct HeldBuffer {
+    bytes: Box<[u8]>,
+    /// The first byte that was not written.
+    start: u32,
+}
+
+impl HeldBuffer {
+    /// The bytes that were not written.
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.start as usize..).unwrap_or_default()
+    }
+}
+
+impl Held {
+    fn buffer(bytes: Box<[u8]>) -> Self {
+        Self::Buffer(Box::new(HeldBuffer { bytes, start: 0 }))
+    }
 }
 
 /// A direction and the bytes that it holds.
@@ -254,10 +275,7 @@ impl Transfer {
     pub fn hold(&mut self, bytes: Vec<u8>) {
         if !bytes.is_empty() {
             self.direction.handle_replaced(small(bytes.len()));
-            self.held = Held::Buffer {
-                bytes: bytes.into_boxed_slice(),
-                start: 0,
-            };
+            self.held = Held::buffer(bytes.into_boxed_slice());
         }
     }
 
@@ -385,18 +403,12 @@ impl Transfer {
         self.direction.handle_written(small(written), false);
         if seeded_faults::is(Fault::ByteLost) && written + 1 < count {
             self.direction.handle_written(1, false);
-            self.held = Held::Buffer {
-                bytes: bytes[written + 1..].into(),
-                start: 0,
-            };
+            self.held = Held::buffer(bytes[written + 1..].into());
             return Ok(());
         }
         if written < count {
             // Writing the rest shows whether there is room.
-            self.held = Held::Buffer {
-                bytes: bytes[written..].into(),
-                start: 0,
-            };
+            self.held = Held::buffer(bytes[written..].into());
         }
         Ok(())
     }
@@ -479,8 +491,8 @@ impl Transfer {
             return self.lose_held(shared);
         }
         let written = match &self.held {
-            Held::Buffer { bytes, start } => {
-                let rest = bytes.get(*start as usize..).unwrap_or_default();
+            Held::Buffer(buffer) => {
+                let rest = buffer.rest();
                 to.send(rest.get(..most).unwrap_or(rest))
             }
             Held::Pipe(pipe) => {
@@ -505,8 +517,8 @@ impl Transfer {
         self.throttle
             .take_if(|throttle| throttle.handle_written(small(written)));
         match &mut self.held {
-            Held::Buffer { start, .. } => {
-                *start += small(written);
+            Held::Buffer(buffer) => {
+                buffer.start += small(written);
                 moved.copied += written as u64;
             }
             _ => moved.spliced += written as u64,

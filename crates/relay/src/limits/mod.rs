@@ -27,7 +27,6 @@ pub(super) use client_rates::ClientRates;
 pub(super) use places::Client;
 pub(super) use places::Places;
 pub use places::Seat;
-pub(super) use places::TakenPlace;
 pub(super) use set_aside::MemoryAside;
 pub use set_aside::SetAside;
 pub(super) use spare::Spare;

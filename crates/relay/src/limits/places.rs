@@ -2,24 +2,29 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, Weak};
+use std::num::NonZero;
+use std::sync::{Arc, Mutex};
 
 use super::{SessionLimits, Shortage, lock};
 use crate::server_pool::ServerUse;
 
 /// What counts as one client: an IPv4 address, or an IPv6 network of 64 bits.
 ///
-/// The number is the first half of the address. IPv4 addresses are in `::/64`, which no IPv6 client
-/// has.
+/// The number has the inverted bits of the first half of the address, so that it is never 0: the last multicast network
+/// counts as its neighbour. IPv4 addresses are in `::/64`, which no IPv6 client has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Client(u64);
+pub struct Client(NonZero<u64>);
 
 impl Client {
     pub const fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self(address.to_bits() as u64),
+        let half = match address.to_canonical() {
+            IpAddr::V4(address) => address.to_bits() as u64,
             #[allow(clippy::cast_possible_truncation)]
-            IpAddr::V6(address) => Self((address.to_bits() >> 64) as u64),
+            IpAddr::V6(address) => (address.to_bits() >> 64) as u64,
+        };
+        match NonZero::new(!half) {
+            Some(number) => Self(number),
+            None => Self(NonZero::<u64>::MIN),
         }
     }
 }
@@ -41,24 +46,19 @@ struct Content {
     clients: BTreeMap<Client, u32>,
 }
 
-/// A place of a session, or of a connection that is being opened, until this is dropped.
-#[derive(Debug)]
-pub struct Seat(Arc<TakenPlace>);
+/// A place of a session, or of a connection that is being opened, until this is dropped. Another thread than the
+/// owner's may give it back before.
+#[derive(Debug, Default)]
+pub struct Seat(Mutex<Taken>);
 
-/// A taken place, which another thread than the owner of the [`Seat`] may give back.
-#[derive(Debug)]
-pub(crate) struct TakenPlace {
-    places: Arc<Places>,
-    holder: Mutex<Holder>,
-}
-
-#[derive(Debug)]
-struct Holder {
+#[derive(Debug, Default)]
+struct Taken {
+    /// Where the place is, until it is given back.
+    places: Option<Arc<Places>>,
     /// `None` until a PROXY header contains the client.
     client: Option<Client>,
     /// The session's server, if it was chosen from several.
     server: Option<Box<ServerUse>>,
-    is_gone: bool,
 }
 
 impl Places {
@@ -149,15 +149,7 @@ impl Places {
             }
             taken.push(level);
         }
-        let holder = Holder {
-            client,
-            server: None,
-            is_gone: false,
-        };
-        Ok(Seat(Arc::new(TakenPlace {
-            places: Arc::clone(places),
-            holder: Mutex::new(holder),
-        })))
+        Ok(Seat::at(places, client))
     }
 }
 
@@ -167,48 +159,65 @@ impl Places {
         for level in places.chain() {
             lock(&level.content).take_over(client);
         }
-        let holder = Holder {
-            client: Some(client),
-            server: None,
-            is_gone: false,
-        };
-        Seat(Arc::new(TakenPlace {
-            places: Arc::clone(places),
-            holder: Mutex::new(holder),
-        }))
+        Seat::at(places, Some(client))
     }
 }
 
 impl Seat {
-    /// The client, when it is known.
-    pub(crate) fn client(&self) -> Option<Client> {
-        lock(&self.0.holder).client
+    fn at(places: &Arc<Places>, client: Option<Client>) -> Self {
+        Self(Mutex::new(Taken {
+            places: Some(Arc::clone(places)),
+            client,
+            server: None,
+        }))
     }
 
-    /// The place, which is given back at the latest when this value is dropped.
-    pub(crate) fn place(&self) -> Weak<TakenPlace> {
-        Arc::downgrade(&self.0)
+    /// Whether it is a place: it was taken, and has not been given back.
+    pub(crate) fn is_taken(&self) -> bool {
+        lock(&self.0).places.is_some()
+    }
+
+    /// The client, when it is known.
+    pub(crate) fn client(&self) -> Option<Client> {
+        lock(&self.0).client
     }
 
     /// Whether this place is one of these, or belongs to a listener of this group.
     pub(crate) fn is_of(&self, places: &Arc<Places>) -> bool {
-        let own = &self.0.places;
+        let taken = lock(&self.0);
+        let Some(own) = &taken.places else {
+            return false;
+        };
         let group = own.group();
         Arc::ptr_eq(own, places) || group.is_some_and(|group| Arc::ptr_eq(group, places))
+    }
+
+    /// Gives the place back, if that has not been done yet.
+    pub(crate) fn give_back(&self) {
+        let Taken {
+            places,
+            client,
+            server,
+        } = std::mem::take(&mut *lock(&self.0));
+        drop(server);
+        let levels = places.iter().flat_map(|places| places.chain());
+        for level in levels {
+            lock(&level.content).give_back(client);
+        }
     }
 
     /// Sets the client that a PROXY header contains.
     ///
     /// # Errors
     /// The client has reached its limit; the place still belongs to no client.
-    pub fn assign(&mut self, client: IpAddr) -> Result<(), Shortage> {
+    pub fn assign(&self, client: IpAddr) -> Result<(), Shortage> {
         let client = Client::of(client);
-        let mut holder = lock(&self.0.holder);
-        if holder.client.is_some() || holder.is_gone {
+        let mut taken = lock(&self.0);
+        let Some(places) = taken.places.as_ref().filter(|_| taken.client.is_none()) else {
             return Ok(());
-        }
+        };
         let mut added: Vec<&Places> = Vec::with_capacity(3);
-        for (level, is_said) in self.0.places.levels() {
+        for (level, is_said) in places.levels() {
             if let Err(shortage) = lock(&level.content).add_client(client, is_said) {
                 for level in added {
                     lock(&level.content).remove_client(client);
@@ -217,29 +226,15 @@ impl Seat {
             }
             added.push(level);
         }
-        holder.client = Some(client);
+        taken.client = Some(client);
         Ok(())
     }
 
     /// The session counts at this server, until it gives its place back.
-    pub(crate) fn set_server(&mut self, server: ServerUse) {
-        let mut holder = lock(&self.0.holder);
-        if !holder.is_gone {
-            holder.server = Some(Box::new(server));
-        }
-    }
-}
-
-impl TakenPlace {
-    /// Gives the place back, if that has not been done yet.
-    pub fn give_back(&self) {
-        let mut holder = lock(&self.holder);
-        if std::mem::replace(&mut holder.is_gone, true) {
-            return;
-        }
-        holder.server = None;
-        for level in self.places.chain() {
-            lock(&level.content).give_back(holder.client);
+    pub(crate) fn set_server(&self, server: ServerUse) {
+        let mut taken = lock(&self.0);
+        if taken.places.is_some() {
+            taken.server = Some(Box::new(server));
         }
     }
 }
@@ -293,7 +288,7 @@ impl Content {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.0.give_back();
+        self.give_back();
     }
 }
 
@@ -344,8 +339,8 @@ mod tests {
         let all = Arc::new(Places::new(limits(9, 1), None));
         let one = Arc::new(Places::new(limits(9, 9), Some(Arc::clone(&all))));
         let address = "192.0.2.1".parse().unwrap();
-        let mut first = Places::take(&one, None).unwrap();
-        let mut second = Places::take(&one, None).unwrap();
+        let first = Places::take(&one, None).unwrap();
+        let second = Places::take(&one, None).unwrap();
         first.assign(address).unwrap();
         assert_eq!(second.assign(address), Err(Shortage::Client));
         second.assign("192.0.2.2".parse().unwrap()).unwrap();
@@ -396,10 +391,10 @@ mod tests {
         let places = Arc::new(Places::new(limits(2, 2), None));
         let a = client("192.0.2.1");
         let first = Places::take(&places, a).unwrap();
-        let mut second = Places::take(&places, None).unwrap();
-        first.place().upgrade().unwrap().give_back();
+        let second = Places::take(&places, None).unwrap();
+        first.give_back();
         assert_eq!(places.taken().0, 1);
-        second.place().upgrade().unwrap().give_back();
+        second.give_back();
         // A place that was given back counts for no client any more.
         second.assign("192.0.2.1".parse().unwrap()).unwrap();
         let third = Places::take(&places, a).unwrap();
@@ -436,12 +431,12 @@ mod tests {
         choice.begin(first);
         let server = choice.end(Time::ZERO, Some(first)).unwrap();
         let places = Arc::new(Places::new(limits(2, 2), None));
-        let mut seat = Places::take(&places, None).unwrap();
+        let seat = Places::take(&places, None).unwrap();
         seat.set_server(server);
         let sessions = || lock(&pool).readings(Time::ZERO)[0].sessions;
         assert_eq!(sessions(), 1);
         // Of a stuck thread, which keeps the seat.
-        seat.place().upgrade().unwrap().give_back();
+        seat.give_back();
         assert_eq!(sessions(), 0);
         drop(seat);
         assert_eq!(sessions(), 0);

@@ -52,8 +52,6 @@ const LONGEST_CONNECT: TimeSpan = TimeSpan::from_seconds(60);
 pub struct NegotiatingClient {
     /// Index of its acceptor.
     pub listener: usize,
-    /// Its deadline among the timers.
-    pub timer: Option<Time>,
     /// When the client was accepted.
     pub begin: Time,
     /// How the listener negotiates.
@@ -103,7 +101,7 @@ pub struct NegotiatingClient {
     reading: LastReading,
     deadline: Time,
     /// Its place among the sessions.
-    seat: Seat,
+    seat: Arc<Seat>,
     /// Its part of the memory budget.
     memory: SetAside,
     /// The listener and the limits, if the first bytes name the client; `None` once they have been read.
@@ -256,13 +254,12 @@ impl NegotiatingClient {
         now: Time,
     ) -> Self {
         Self {
-            seat: client.seat,
+            seat: Arc::new(client.seat),
             registration: None,
             memory,
             named_at: None,
             is_too_fast: client.is_too_fast,
             listener,
-            timer: None,
             begin: now,
             credentials,
             peer: canonical(client.address),

@@ -24,6 +24,8 @@ use crate::listener::Language;
 use crate::overlay::counts::RefusedHop;
 use crate::session::{Client, Session};
 use crate::sessions::Sessions;
+use crate::shared_part::SharedPart;
+use crate::sockets::Sockets;
 use crate::system;
 use crate::table::Key;
 
@@ -210,7 +212,7 @@ impl Negotiations {
                         true => around.now,
                         false => negotiating.next(),
                     });
-                    self.timers.set(key, &mut negotiating.timer, next);
+                    self.timers.set(key, next);
                     return;
                 }
                 Step::Resolve(name) => self.resolve(key, &name, around),
@@ -318,10 +320,7 @@ impl Negotiations {
     /// Handles the negotiations whose deadline has passed.
     pub fn handle_timers(&mut self, around: &mut Neighbours<'_>) {
         while let Some(key) = self.timers.pop_due(around.now) {
-            if let Some(negotiating) = self.negotiating_clients.get_mut(key) {
-                negotiating.timer = None;
-                self.go_on(key, around);
-            }
+            self.go_on(key, around);
         }
     }
 
@@ -348,7 +347,7 @@ impl Negotiations {
             return;
         }
         let record = (around.sessions).record(listener, &arrival, around.acceptors);
-        let Some(record) = record else {
+        let Some((identity, record)) = record else {
             return;
         };
         let session = around.sessions.next_key();
@@ -356,11 +355,12 @@ impl Negotiations {
             return around.acceptors.pause(listener, error, around.now);
         }
         if arrival.is_bypassed {
-            around.sessions.begin_plain(record.id);
+            around.sessions.begin_plain(identity.id());
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let (seat, window) = (arrival.seat, arrival.window);
-        let mut joined = Session::new([client, server], number, record, seat, around.now);
+        let (seat, window) = (arrival.seat.unwrap_or_default(), arrival.window);
+        let shared = SharedPart::new(identity, Sockets { client, server }, seat);
+        let mut joined = Session::new(shared, number, record, around.now);
         joined.begin_relaying(around.now);
         joined.hold(to_server, to_client);
         if let Some(framed) = framed {
@@ -416,13 +416,13 @@ impl Negotiations {
         acceptors: &mut Acceptors,
         now: Time,
     ) -> Option<NegotiatingClient> {
-        let mut negotiating = self.negotiating_clients.remove(key)?;
+        let negotiating = self.negotiating_clients.remove(key)?;
         let (client, wrong) = (
             negotiating.client_address().ip(),
             negotiating.wrong_passwords(),
         );
         self.tries.note(client, wrong, now);
-        self.timers.set(key, &mut negotiating.timer, None);
+        self.timers.set(key, None);
         self.count(negotiating.caller(), false);
         if negotiating.is_for_rows {
             self.rows.give_back(negotiating.peer().ip());

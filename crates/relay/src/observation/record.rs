@@ -1,28 +1,23 @@
 //! The data that a session records about itself.
 
-use std::net::SocketAddr;
+use std::num::NonZero;
 use std::sync::Arc;
 
 use midspan_handover::RecordState;
-use midspan_policy::{Handshake, Leg, Request, SessionSample};
+use midspan_policy::{Handshake, Leg, SessionSample};
 use midspan_units::{Time, TimeSpan};
 
 use super::numbers::LastReading;
 use super::report::{LegReport, Phase, SessionReport, handshake_name};
 use super::{Ending, ListenerCounters};
 use crate::arrival::Arrival;
+use crate::identity::Identity;
 
 /// Times, bytes and addresses of a session, and its listener's counters.
 #[derive(Debug)]
 pub struct Record {
-    /// Unique while a relay runs, counted from 1.
-    pub id: u64,
     /// The counters of its listener in this thread.
     pub listener: Arc<ListenerCounters>,
-    /// The client.
-    pub client: SocketAddr,
-    /// The server.
-    pub server: SocketAddr,
     /// When the client was answered.
     pub handshake: Handshake,
     /// Bytes handed to the kernel towards the client.
@@ -34,8 +29,8 @@ pub struct Record {
     start: Option<(u16, bool)>,
     /// When the client's first segment arrived.
     begin: Time,
-    /// Time until both legs were connected; `None` before.
-    setup: Option<TimeSpan>,
+    /// Nanoseconds until both legs were connected, at least 1; `None` before.
+    setup: Option<NonZero<u64>>,
     /// The first failure.
     failure: Option<Ending>,
     /// Data has passed since the last sample.
@@ -49,18 +44,14 @@ pub struct Record {
 
 impl Record {
     /// The record of a session that begins with this arrival.
-    pub fn new(id: u64, listener: Arc<ListenerCounters>, arrival: &Arrival) -> Self {
+    pub fn new(listener: Arc<ListenerCounters>, arrival: &Arrival) -> Self {
         listener.opened.add(1);
         listener.active.add(1);
         if let Some(start) = &arrival.start {
             listener.observe_start(start);
         }
-        let Request { client, server } = arrival.request;
         Self {
-            id,
             listener,
-            client,
-            server,
             handshake: arrival.handshake,
             bytes_to_client: 0,
             bytes_to_server: 0,
@@ -78,15 +69,15 @@ impl Record {
         }
     }
 
-    /// What another relay needs to continue it.
-    pub fn hand_over(&self) -> RecordState {
+    /// What another relay needs to continue this session.
+    pub fn hand_over(&self, identity: &Identity) -> RecordState {
         RecordState {
-            id: self.id,
-            client: self.client,
-            server: self.server,
+            id: identity.id(),
+            client: identity.client(),
+            server: identity.server(),
             is_early: self.handshake == Handshake::Early,
             began: self.begin.nanoseconds(),
-            setup: self.setup.map(TimeSpan::nanoseconds),
+            setup: self.setup.map(NonZero::get),
             bytes_to_client: self.bytes_to_client,
             bytes_to_server: self.bytes_to_server,
             start: self.start,
@@ -102,10 +93,7 @@ impl Record {
         listener.opened.add(1);
         listener.active.add(1);
         Self {
-            id: state.id,
             listener,
-            client: state.client,
-            server: state.server,
             handshake: match state.is_early {
                 true => Handshake::Early,
                 false => Handshake::EndToEnd,
@@ -114,7 +102,7 @@ impl Record {
             bytes_to_server: state.bytes_to_server,
             start: state.start,
             begin: Time::from_nanoseconds(state.began),
-            setup: state.setup.map(TimeSpan::from_nanoseconds),
+            setup: state.setup.map(at_least_one),
             failure: state.failure.as_deref().and_then(Ending::named),
             unsampled: true,
             last: state.read.map(LastReading::take_over),
@@ -128,18 +116,10 @@ impl Record {
         self.listener.active.decrement();
     }
 
-    /// The client and the server.
-    pub const fn request(&self) -> Request {
-        Request {
-            client: self.client,
-            server: self.server,
-        }
-    }
-
     /// Both legs are connected.
     pub fn note_connected(&mut self, now: Time) {
         let time = now.since(self.begin);
-        self.setup = Some(time);
+        self.setup = Some(at_least_one(time.nanoseconds()));
         self.listener.observe_setup(self.handshake, time);
     }
 
@@ -217,17 +197,23 @@ impl Record {
     }
 
     /// The report of the session, with the reports of its legs.
-    pub fn report(&self, now: Time, phase: Phase, legs: [LegReport; 2]) -> SessionReport {
+    pub fn report(
+        &self,
+        identity: &Identity,
+        now: Time,
+        phase: Phase,
+        legs: [LegReport; 2],
+    ) -> SessionReport {
         let [mut client_leg, mut server_leg] = legs;
         for (place, leg) in [&mut client_leg, &mut server_leg].into_iter().enumerate() {
             leg.largest_forward_data_bytes = self.largest_forward_data[place];
             leg.largest_burst_bytes = self.largest_burst[place];
         }
         SessionReport {
-            id: self.id,
+            id: identity.id(),
             listener: self.listener.name.to_string(),
-            client: self.client,
-            server: self.server,
+            client: identity.client(),
+            server: identity.server(),
             destination: None,
             narrow: None,
             start: self.start.map(|(_, is_known)| match is_known {
@@ -237,7 +223,8 @@ impl Record {
             initial_window_segments: self.start.map(|(window, _)| window.into()),
             handshake: handshake_name(self.handshake).to_owned(),
             phase,
-            setup_seconds: self.setup.map(TimeSpan::as_seconds),
+            setup_seconds: (self.setup)
+                .map(|time| TimeSpan::from_nanoseconds(time.get()).as_seconds()),
             duration_seconds: now.since(self.begin).as_seconds(),
             bytes_to_client: self.bytes_to_client,
             bytes_to_server: self.bytes_to_server,
@@ -245,4 +232,8 @@ impl Record {
             server_leg,
         }
     }
+}
+
+fn at_least_one(nanoseconds: u64) -> NonZero<u64> {
+    NonZero::new(nanoseconds).unwrap_or(NonZero::<u64>::MIN)
 }

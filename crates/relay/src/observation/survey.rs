@@ -270,7 +270,7 @@ impl Surveys {
     pub fn visit(
         &mut self,
         place: usize,
-        record: &Record,
+        (id, record): (u64, &Record),
         now: Time,
         read: impl FnOnce() -> Option<SessionSample>,
     ) -> (Option<Moved>, [LegReading; 2]) {
@@ -282,9 +282,9 @@ impl Surveys {
         };
         let bytes = [record.bytes_to_client, record.bytes_to_server];
         let legs = |sample: SessionSample| [(&sample.client).into(), (&sample.server).into()];
-        if mark.id != record.id {
+        if mark.id != id {
             *mark = Mark {
-                id: record.id,
+                id,
                 at: now,
                 bytes,
                 legs: read().map(legs).unwrap_or_default(),

@@ -45,7 +45,7 @@ impl Buffers {
 impl Session {
     /// For each direction, the memory that it uses and may use; the direction to the server first.
     pub fn memory(&self) -> [DirectionMemory; 2] {
-        let [client, server] = [Leg::Client, Leg::Server].map(|leg| self.sockets.memory(leg));
+        let [client, server] = [Leg::Client, Leg::Server].map(|leg| self.part.sockets.memory(leg));
         let of = |inbound: SocketMemory, outbound: SocketMemory, from| {
             let transfer = self.transfer(from);
             let held = u64::from(transfer.direction.held());
@@ -71,15 +71,15 @@ impl Session {
             let buffers = configured.of(leg);
             let receive = session.transfer(leg).is_bounded || is_fixed(buffers.receive);
             let send = session.transfer(leg.other()).is_bounded || is_fixed(buffers.send);
-            tcp::lock_queue_limits(session.sockets.of(leg), receive, send)
+            tcp::lock_queue_limits(session.part.sockets.of(leg), receive, send)
         };
         match bounding {
             Bounding::Keep => {}
             Bounding::Limit(each) => {
                 let receive = within(each, configured.of(inbound).receive);
                 let send = within(each, configured.of(outbound).send);
-                let _ = tcp::limit_receive_queue(self.sockets.of(inbound), receive);
-                let _ = tcp::limit_send_queue(self.sockets.of(outbound), send);
+                let _ = tcp::limit_receive_queue(self.part.sockets.of(inbound), receive);
+                let _ = tcp::limit_send_queue(self.part.sockets.of(outbound), send);
                 self.transfer_mut(from).is_bounded = true;
             }
             Bounding::Freeze => {
@@ -91,7 +91,7 @@ impl Session {
                 let receive = configured.of(inbound).receive;
                 restore(
                     receive,
-                    self.sockets.of(inbound),
+                    self.part.sockets.of(inbound),
                     |socket| {
                         system::memory(socket).map_or(0, |memory| memory.receive_limit.bytes())
                     },
@@ -101,7 +101,7 @@ impl Session {
                 let send = configured.of(outbound).send;
                 restore(
                     send,
-                    self.sockets.of(outbound),
+                    self.part.sockets.of(outbound),
                     |socket| system::memory(socket).map_or(0, |memory| memory.send_limit.bytes()),
                     tcp::limit_send_queue,
                     tcp::set_send_buffer,

@@ -28,7 +28,7 @@ impl Session {
                 throttle.set_rate(rate, SEGMENT, headers, 0);
             } else if let Some(flight) = start.flight {
                 let round_trip = match flight.needs_round_trip() {
-                    true => self.sockets.round_trip_time(leg),
+                    true => self.part.sockets.round_trip_time(leg),
                     false => None,
                 };
                 if let Some(flight) = flight.pacing(SEGMENT, headers, round_trip) {
@@ -65,7 +65,7 @@ impl Session {
         if self.to_client.is_bounded {
             leg.handle_shortage();
         }
-        let looked = leg.look(&self.sockets.client, now, counters);
+        let looked = leg.look(&self.part.sockets.client, now, counters);
         let (cap, room, round_trip) = (leg.cap(), leg.room(), leg.round_trip_time());
         let transfer = self.transfer_to(Leg::Client);
         match (cap, before) {
@@ -83,7 +83,7 @@ impl Session {
         looked.unwrap_or(0)
     }
 
-    const fn header_size(&self, leg: Leg) -> u32 {
+    fn header_size(&self, leg: Leg) -> u32 {
         match self.peer(leg).is_ipv4() {
             true => IPV4_HEADERS,
             false => IPV6_HEADERS,
@@ -115,7 +115,7 @@ impl Session {
             }
             // A buffer that is bounded because memory is short is not enlarged.
             let is_bounded = self.transfer(leg.other()).is_bounded;
-            let socket = self.sockets.of(leg);
+            let socket = self.part.sockets.of(leg);
             let mut note = |failed: bool| refused += u64::from(failed);
             if let (Some(rate), PacingBy::Kernel) = (decision.pacing_rate, decision.pacing_by) {
                 let profile = narrow_rate.filter(|_| leg == Leg::Client);

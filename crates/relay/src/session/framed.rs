@@ -1,5 +1,7 @@
 //! A session that carries one HTTP request and its answer.
 
+use std::sync::Arc;
+
 use midspan_explicit::http::{Progress, Side as Message, Wanted};
 use midspan_policy::Leg;
 use midspan_units::Time;
@@ -9,7 +11,9 @@ use super::{End, Session};
 use crate::arrival::NewClient;
 use crate::exchange::{Framed, Kept, LegState};
 use crate::lifecycle::Step;
+use crate::limits::Seat;
 use crate::observation::Ending;
+use crate::shared_part::SharedPart;
 use crate::system;
 use crate::transfer::Shared;
 
@@ -86,7 +90,7 @@ impl Session {
                 let again = framed.look(legs, now);
                 if framed.is_client_finished() && !was_finished {
                     // This fails only if the leg has failed, which epoll reports as well.
-                    let _ = self.sockets.client.end_writing();
+                    let _ = self.part.sockets.client.end_writing();
                 }
                 (again, false)
             }
@@ -128,11 +132,11 @@ impl Session {
         // A socket that is closed first keeps its port for a minute; a socket that is reset does
         // not. But a reset could overtake data that the server has not acknowledged yet.
         let server_ended = self.server_end_seen && !self.failures.server;
-        if is_asked && (server_ended || !self.sockets.is_acknowledged(Leg::Server)) {
-            let _ = system::set_reset_on_close(&self.sockets.server, false);
+        if is_asked && (server_ended || !self.part.sockets.is_acknowledged(Leg::Server)) {
+            let _ = system::set_reset_on_close(&self.part.sockets.server, false);
         }
         let client = if self.to_server.direction.has_ended() {
-            let _ = system::set_reset_on_close(&self.sockets.client, false);
+            let _ = system::set_reset_on_close(&self.part.sockets.client, false);
             Client::IsGone
         } else if may_stay && framed.stays_open() {
             Client::Stays
@@ -142,14 +146,21 @@ impl Session {
         (client, End::Closed)
     }
 
-    /// The client, and its state for the next request.
+    /// The client, and its state for the next request; `None` if the thread has just been replaced.
     pub fn into_client(self) -> Option<(NewClient, Kept)> {
         let mut kept = self.framed?.kept;
         kept.reading = self.record.client_reading();
+        // Its register does not reach it any more.
+        drop(self.registration);
+        let SharedPart {
+            identity,
+            sockets,
+            seat,
+        } = Arc::into_inner(self.part)?;
         let client = NewClient {
-            socket: self.sockets.client,
-            address: self.record.client,
-            seat: self.seat?,
+            socket: Arc::new(sockets.client),
+            address: identity.client(),
+            seat: Some(seat).filter(Seat::is_taken)?,
             is_too_fast: false,
         };
         Some((client, kept))

@@ -4,14 +4,17 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use midspan_handover::{PhaseState, SessionState};
+use midspan_policy::Request;
 use midspan_units::Time;
 
 use super::{Failures, NarrowLeg, Phase, Record, Session, Upkeep};
+use crate::identity::Identity;
 use crate::limits::Seat;
 use crate::narrow::Profiles;
 use crate::observation::ListenerCounters;
 use crate::pipes::Pipes;
-use crate::register::SharedSocket;
+use crate::shared_part::SharedPart;
+use crate::sockets::Sockets;
 use crate::transfer::{HeldData, TakenData, Transfer};
 
 /// What belongs to a session in addition to its state.
@@ -33,15 +36,19 @@ pub struct NewHome<'a> {
     /// The access profiles of its listener.
     pub profiles: &'a Profiles,
     /// Its place, if it has one.
-    pub seat: Option<Seat>,
+    pub seat: Seat,
 }
 
 impl Session {
     /// The state and the parts of the session; `None` if only this relay can continue it. `destination` is the name
-    /// by which the client requested the server.
-    pub fn hand_over(&self, destination: Option<&str>) -> Option<(SessionState, SessionParts<'_>)> {
+    /// by which the client requested the server, `deadline` the session's one among the timers.
+    pub fn hand_over(
+        &self,
+        destination: Option<&str>,
+        deadline: Option<Time>,
+    ) -> Option<(SessionState, SessionParts<'_>)> {
         // The keys of an encrypted leg stay in this process.
-        if self.framed.is_some() || self.sockets.legs().iter().any(|leg| leg.is_encrypted()) {
+        if self.framed.is_some() || self.sockets().legs().iter().any(|leg| leg.is_encrypted()) {
             return None;
         }
         let long_leg = match &self.narrow {
@@ -54,25 +61,25 @@ impl Session {
             listener: self.listener.into(),
             phase: match self.phase {
                 Phase::Connecting => PhaseState::Connecting {
-                    until: self.timer.map(Time::nanoseconds),
+                    until: deadline.map(Time::nanoseconds),
                 },
                 Phase::Relaying => PhaseState::Relaying,
                 Phase::Settling { deadline, .. } => PhaseState::Settling {
                     until: deadline.nanoseconds(),
                 },
             },
-            record: self.record.hand_over(),
+            record: self.record.hand_over(self.identity()),
             to_server,
             to_client,
             failed: [self.failures.client, self.failures.server],
             end_seen: [self.client_end_seen, self.server_end_seen],
             moved_at: self.upkeep.moved_at().nanoseconds(),
-            has_place: self.seat.is_some(),
+            has_place: self.seat().is_taken(),
             destination: destination.map(str::to_owned),
             long_leg,
         };
         let parts = SessionParts {
-            sockets: [self.sockets.client.as_fd(), self.sockets.server.as_fd()],
+            sockets: self.sockets().legs().map(AsFd::as_fd),
             held: [held_to_server, held_to_client],
         };
         // A state that the other relay would refuse stays here.
@@ -83,11 +90,17 @@ impl Session {
     /// the bytes those towards the server and those towards the client.
     pub fn take_over(
         state: &SessionState,
-        sockets: [SharedSocket; 2],
+        sockets: Sockets,
         [to_server, to_client]: [TakenData; 2],
         home: NewHome<'_>,
         pipes: &mut Pipes,
     ) -> Self {
+        let request = Request {
+            client: state.record.client,
+            server: state.record.server,
+        };
+        let identity = Identity::new(state.record.id, request);
+        let part = SharedPart::new(identity, sockets, home.seat);
         let record = Record::take_over(&state.record, home.counters);
         let moved_at = Time::from_nanoseconds(state.moved_at);
         let mut upkeep = Upkeep::new(moved_at);
@@ -117,7 +130,7 @@ impl Session {
                 },
             },
             upkeep,
-            ..Self::new(sockets, home.listener, record, home.seat, moved_at)
+            ..Self::new(part, home.listener, record, moved_at)
         };
         // Together with the cap of the data in flight.
         session.set_narrow(long_leg);

@@ -1,7 +1,7 @@
 //! Readings and the report of a session.
 
 use midspan_policy::ahead_history::AheadRecord;
-use midspan_policy::{Leg, Request, SessionId, SessionSample};
+use midspan_policy::{Leg, SessionId, SessionSample};
 use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::{Phase, Session};
@@ -20,13 +20,10 @@ impl Session {
             lasted: None,
             interval: TimeSpan::ZERO,
             ahead: AheadRecord::default(),
-            session: SessionId(self.record.id),
-            request: Some(Request {
-                client: self.record.client,
-                server: self.record.server,
-            }),
-            client: self.sockets.sample(Leg::Client)?,
-            server: self.sockets.sample(Leg::Server)?,
+            session: SessionId(self.id()),
+            request: Some(self.identity().request()),
+            client: self.sockets().sample(Leg::Client)?,
+            server: self.sockets().sample(Leg::Server)?,
             held_towards_client: held(&self.to_client),
             held_towards_server: held(&self.to_server),
         })
@@ -51,11 +48,14 @@ impl Session {
     /// The report of the session, with a reading of both legs.
     pub fn report(&self, now: Time) -> SessionReport {
         let phase = self.reported_phase();
-        let legs = [Leg::Client, Leg::Server].map(|leg| self.sockets.report(leg));
+        let legs = [Leg::Client, Leg::Server].map(|leg| self.sockets().report(leg));
         let narrow = self.narrow.as_ref();
-        let sample = || self.sockets.sample(Leg::Client).unwrap_or_default();
+        let sample = || self.sockets().sample(Leg::Client).unwrap_or_default();
         let narrow = narrow.map(|leg| leg.report(&sample()));
-        with_narrow(self.record.report(now, phase, legs), narrow)
+        with_narrow(
+            self.record.report(self.identity(), now, phase, legs),
+            narrow,
+        )
     }
 }
 

@@ -10,9 +10,10 @@ use super::Sessions;
 use crate::acceptors::Acceptors;
 use crate::handing::Taken;
 use crate::leg_socket::LegSocket;
-use crate::limits::{Client, Places};
+use crate::limits::{Client, Places, Seat};
 use crate::observation::Ending;
 use crate::session::{End, NewHome, Phase, Session, SessionParts};
+use crate::sockets::Sockets;
 use crate::table::Key;
 
 impl Sessions {
@@ -22,8 +23,9 @@ impl Sessions {
         first: usize,
     ) -> impl Iterator<Item = (usize, Key, SessionState, SessionParts<'_>)> {
         (self.table.entries_from(first)).filter_map(|(place, key, session)| {
-            let name = self.destinations.get(&session.record.id);
-            let (state, parts) = session.hand_over(name.map(|name| &**name))?;
+            let name = self.destinations.get(&session.id());
+            let deadline = self.timers.get(key);
+            let (state, parts) = session.hand_over(name.map(|name| &**name), deadline)?;
             Some((place, key, state, parts))
         })
     }
@@ -42,17 +44,17 @@ impl Sessions {
         let Some(mut session) = self.table.remove(key) else {
             return;
         };
-        for socket in [&session.sockets.client, &session.sockets.server] {
+        for socket in session.sockets().legs() {
             // It is not enough to close the socket, because the other relay has it too.
             let _ = self.poll.delete(socket);
         }
         acceptors.end_session(session.listener.into());
-        self.destinations.remove(&session.record.id);
-        self.overlaid.forget(session.record.id);
+        self.destinations.remove(&session.id());
+        self.overlaid.forget(session.id());
         session.record.note_handed_over();
         session.release(&mut self.shared);
         self.measuring.forget(&mut session);
-        self.timers.set(key, &mut session.timer, None);
+        self.timers.set(key, None);
         self.counters.sessions_active.decrement();
         self.counters.sessions_handed_over.add(1);
     }
@@ -80,13 +82,16 @@ impl Sessions {
             listener: u16::try_from(listener).unwrap_or(u16::MAX),
             counters: Arc::clone(&acceptor.counters),
             profiles: acceptor.profiles(),
-            seat: (state.has_place).then(|| Places::take_over(&acceptor.places, client)),
+            seat: match state.has_place {
+                true => Places::take_over(&acceptor.places, client),
+                false => Seat::default(),
+            },
         };
-        let sockets = sockets.map(|socket| Arc::new(LegSocket::from(socket)));
+        let [client, server] = sockets.map(LegSocket::from);
+        let sockets = Sockets { client, server };
         let key = self.table.next_key();
-        let [client, server] = &sockets;
-        if let Err(error) = self.poll.add_session(client, server, key) {
-            let _ = self.poll.delete(client);
+        if let Err(error) = (self.poll).add_session(&sockets.client, &sockets.server, key) {
+            let _ = self.poll.delete(&sockets.client);
             return Err(error);
         }
         let pipes = &mut self.shared.pipes;
@@ -98,11 +103,9 @@ impl Sessions {
         self.measuring.begin(&mut session, None);
         let key = self.take_in(session, acceptors);
         self.counters.sessions_taken_over.add(1);
-        if let PhaseState::Connecting { until } = state.phase
-            && let Some(session) = self.table.get_mut(key)
-        {
+        if let PhaseState::Connecting { until } = state.phase {
             let until = until.map(Time::from_nanoseconds);
-            self.timers.set(key, &mut session.timer, until);
+            self.timers.set(key, until);
         }
         Ok(key)
     }
@@ -120,7 +123,7 @@ impl Sessions {
                 session.queued = true;
                 self.unfinished.push_back(key);
             }
-            Phase::Settling { .. } => self.timers.set(key, &mut session.timer, Some(now)),
+            Phase::Settling { .. } => self.timers.set(key, Some(now)),
         }
     }
 }

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::acceptors::Acceptors;
 use super::arrival::Arrival;
+use super::identity::Identity;
 use super::legs::Legs;
 use super::lifecycle::Step;
 use super::limits::{SetAside, Shortage};
@@ -26,6 +27,8 @@ use super::poll::Poll;
 use super::register::Register;
 use super::seeded_faults::{self, Fault};
 use super::session::{End, Phase, Session};
+use super::shared_part::SharedPart;
+use super::sockets::Sockets;
 use super::statistics::Counters;
 use super::table::{Key, Table};
 use super::timers::Timers;
@@ -148,11 +151,17 @@ impl Sessions {
         self.register.put_in_hand(registration);
     }
 
-    /// The record of a new session.
-    pub fn record(&self, listener: usize, arrival: &Arrival, of: &Acceptors) -> Option<Record> {
+    /// The number and the addresses of a new session, and its record.
+    pub fn record(
+        &self,
+        listener: usize,
+        arrival: &Arrival,
+        of: &Acceptors,
+    ) -> Option<(Identity, Record)> {
         let counters = Arc::clone(&of.get(listener)?.counters);
         let id = self.observation.registry.next_session();
-        Some(Record::new(id, counters, arrival))
+        let identity = Identity::new(id, arrival.request);
+        Some((identity, Record::new(counters, arrival)))
     }
 
     /// Begins a session with these legs, whose server may not have answered yet.
@@ -173,25 +182,28 @@ impl Sessions {
             acceptors.count_shed(Shortage::Descriptors);
             return;
         }
-        let Some(record) = self.record(listener, &arrival, acceptors) else {
+        let Some((identity, record)) = self.record(listener, &arrival, acceptors) else {
             return;
         };
         if arrival.is_bypassed {
-            self.begin_plain(record.id);
+            self.begin_plain(identity.id());
         }
         let number = u16::try_from(listener).unwrap_or(u16::MAX);
-        let sockets = [legs.client.into(), legs.server].map(Arc::new);
+        let sockets = Sockets {
+            client: legs.client.into(),
+            server: legs.server,
+        };
+        let seat = arrival.seat.unwrap_or_default();
+        let part = SharedPart::new(identity, sockets, seat);
         let way = (arrival.name, arrival.overlay.map(|part| *part));
-        self.keep_way(record.id, way, acceptors, listener);
-        let mut session = Session::new(sockets, number, record, arrival.seat, now);
+        self.keep_way(identity.id(), way, acceptors, listener);
+        let mut session = Session::new(part, number, record, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
         self.measuring.begin(&mut session, arrival.window);
         let key = self.take_in(session, acceptors);
-        if let Some(session) = self.table.get_mut(key) {
-            let deadline = arrival.connect_timeout.map(|timeout| now + timeout);
-            self.timers.set(key, &mut session.timer, deadline);
-        }
+        let deadline = arrival.connect_timeout.map(|timeout| now + timeout);
+        self.timers.set(key, deadline);
     }
 
     /// The next session has this number, and is relayed without any mechanism.
@@ -211,7 +223,7 @@ impl Sessions {
         now: Time,
     ) {
         let listener = usize::from(session.listener);
-        self.keep_way(session.record.id, (name, part), acceptors, listener);
+        self.keep_way(session.id(), (name, part), acceptors, listener);
         self.measuring.begin(&mut session, window);
         self.measuring.begin_bounding(&mut session, acceptors, now);
         self.take_in(session, acceptors);
@@ -264,7 +276,7 @@ impl Sessions {
             return None;
         }
         if was_connecting {
-            self.timers.set(key, &mut session.timer, None);
+            self.timers.set(key, None);
             self.measuring.begin_bounding(session, acceptors, now);
         }
         self.advance(key, acceptors, now)
@@ -282,12 +294,12 @@ impl Sessions {
         }
         match turn.step {
             Step::Close => {
-                session.sockets.close_in_order();
+                session.sockets().close_in_order();
                 self.end(key, End::Closed, acceptors, now);
             }
             Step::Reset => self.end(key, End::Reset, acceptors, now),
             Step::HandOver => return Some(key),
-            Step::Settle(leg) if session.sockets.is_acknowledged(leg) => {
+            Step::Settle(leg) if session.sockets().is_acknowledged(leg) => {
                 self.end(key, End::Reset, acceptors, now);
             }
             Step::Continue | Step::Settle(_) => {
@@ -315,7 +327,7 @@ impl Sessions {
             Phase::Relaying if session.has_failed() => {
                 session.phase.settle_until(now + self.reset_timeout);
                 let look = session.phase.next_look(now);
-                self.timers.set(key, &mut session.timer, look);
+                self.timers.set(key, look);
                 again
             }
             Phase::Relaying => {
@@ -327,7 +339,7 @@ impl Sessions {
                 let sample = interval.map(|interval| {
                     let due = &mut session.upkeep.sample_due;
                     // A timer that has run out takes the sample in this turn.
-                    let is_taken = session.timer.is_some_and(|timer| timer <= now);
+                    let is_taken = self.timers.get(key).is_some_and(|timer| timer <= now);
                     // After a pause of samples, the next one is an interval later, when there is
                     // something to measure.
                     if *due <= now && !is_taken {
@@ -342,8 +354,9 @@ impl Sessions {
             Phase::Connecting | Phase::Settling { .. } => again,
         };
         // If a deadline passes too early, it is set again then.
-        if deadline.is_some_and(|deadline| session.timer.is_none_or(|timer| deadline < timer)) {
-            self.timers.set(key, &mut session.timer, deadline);
+        let set = self.timers.get(key);
+        if deadline.is_some_and(|deadline| set.is_none_or(|set| deadline < set)) {
+            self.timers.set(key, deadline);
         }
     }
 
@@ -363,11 +376,10 @@ impl Sessions {
     /// Handles the deadline of a session; returns as [`handle_event`](Self::handle_event).
     pub fn handle_timer(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
         let session = self.table.get_mut(key)?;
-        session.timer = None;
         match session.phase {
             Phase::Connecting => {
                 if let Some(acceptor) = acceptors.get(session.listener.into()) {
-                    acceptor.note_unanswered(&session.sockets.client);
+                    acceptor.note_unanswered(&session.part.sockets.client);
                 }
                 self.end(key, End::Unconnected(Errno::TIMEDOUT), acceptors, now);
                 None
@@ -375,7 +387,7 @@ impl Sessions {
             Phase::Relaying => self.look_after(key, acceptors, now),
             Phase::Settling { deadline, .. } => {
                 let delivered = match session.step() {
-                    Step::Settle(leg) => session.sockets.is_acknowledged(leg),
+                    Step::Settle(leg) => session.sockets().is_acknowledged(leg),
                     _ => false,
                 };
                 if delivered || now >= deadline {
@@ -383,7 +395,7 @@ impl Sessions {
                     return None;
                 }
                 let look = session.phase.next_look(now);
-                self.timers.set(key, &mut session.timer, look);
+                self.timers.set(key, look);
                 // The session may have been short of memory.
                 self.advance(key, acceptors, now)
             }
@@ -452,30 +464,30 @@ impl Sessions {
         }
         let closed = end == End::Closed;
         let (ended, sample) = observed::last_words(&mut session, closed, now, &self.counters);
-        let name = self.destinations.remove(&session.record.id);
+        let name = self.destinations.remove(&session.id());
         self.surveys
-            .note_end(|| observed::ended_figures(&session.record, closed, &name, now));
+            .note_end(|| observed::ended_figures(&session, closed, &name, now));
         let ended = ended.map(|mut ended| {
             ended.report.destination = name.map(String::from);
             observed::add_reasons(&mut ended.report, session.listener, acceptors);
             ended
         });
-        if !self.plain.end(session.record.id)
+        if !self.plain.end(session.id())
             && let Some(acceptor) = acceptors.get_mut(session.listener.into())
         {
             (acceptor.policy).end(now, &sample, &mut acceptor.knowledge);
         }
-        self.overlaid.end(now, session.record.id, &session, &sample);
+        self.overlaid.end(now, session.id(), &session, &sample);
         self.log(ended);
         if seeded_faults::is(Fault::FinForReset) {
-            session.sockets.close_in_order();
+            session.sockets().close_in_order();
         }
         if seeded_faults::is(Fault::SocketLeaked) {
-            std::mem::forget(Arc::clone(&session.sockets.server));
+            std::mem::forget(Arc::clone(&session.part));
         }
         session.release(&mut self.shared);
         self.measuring.forget(&mut session);
-        self.timers.set(key, &mut session.timer, None);
+        self.timers.set(key, None);
         self.counters.sessions_active.decrement();
         match end {
             End::Closed => self.counters.sessions_closed.add(1),
@@ -500,7 +512,7 @@ impl Sessions {
     /// sessions is forgotten.
     pub fn lose_all(&self, acceptors: &mut Acceptors) {
         for session in self.table.iter() {
-            let (id, client) = (SessionId(session.record.id), session.record.client.ip());
+            let (id, client) = (SessionId(session.id()), session.identity().client().ip());
             if let Some(acceptor) = acceptors.get_mut(session.listener.into()) {
                 acceptor.policy.lose(id);
                 forget_running(&mut acceptor.knowledge, client, id);

@@ -11,7 +11,7 @@ use super::Sessions;
 use crate::acceptors::Acceptors;
 use crate::arrival::Arrival;
 use crate::observation::{
-    Ended, EndedFigures, Ending, Figures, Inquiry, LegReport, Listings, Mailbox, Record, Registry,
+    Ended, EndedFigures, Ending, Figures, Inquiry, LegReport, Listings, Mailbox, Registry,
     ReportedPhase, SAMPLES_AT_ONCE, SESSIONS_IN_SLICE, SESSIONS_PER_CHECK, SLICE_LIMIT,
     SessionReport, Step,
 };
@@ -84,7 +84,7 @@ pub(super) fn last_words(
     counters: &Counters,
 ) -> (Option<Ended>, SessionSample) {
     let mut sample = session.sample().unwrap_or_else(|_| SessionSample {
-        session: SessionId(session.record.id),
+        session: SessionId(session.id()),
         ..SessionSample::default()
     });
     sample.lasted = closed.then(|| session.record.age(now));
@@ -96,11 +96,12 @@ pub(super) fn last_words(
     let ending = session.record.note_end(closed);
     let ended = Ended::is_wanted().then(|| {
         let legs = [Leg::Client, Leg::Server].map(|leg| LegReport {
-            congestion_control: session.sockets.congestion_control(leg),
+            congestion_control: session.sockets().congestion_control(leg),
             ..LegReport::from(sample.leg(leg))
         });
         let narrow = (session.narrow.as_ref()).map(|leg| leg.report(&sample.client));
-        let report = session.record.report(now, ReportedPhase::Ended, legs);
+        let identity = session.identity();
+        let report = (session.record).report(identity, now, ReportedPhase::Ended, legs);
         let report = with_narrow(report, narrow);
         Ended { report, ending }
     });
@@ -109,16 +110,17 @@ pub(super) fn last_words(
 
 /// The figures of a session that ends now.
 pub(super) fn ended_figures(
-    record: &Record,
+    session: &Session,
     closed: bool,
     destination: &Option<Box<str>>,
     now: Time,
 ) -> EndedFigures {
+    let (identity, record) = (session.identity(), &session.record);
     EndedFigures {
-        id: record.id,
+        id: identity.id(),
         listener: Arc::clone(&record.listener.name),
-        client: record.client,
-        server: record.server,
+        client: identity.client(),
+        server: identity.server(),
         destination: destination.clone(),
         ending: record.ending(closed),
         at: now,
@@ -156,7 +158,7 @@ impl Sessions {
         let (acceptors, now) = around;
         self.counters.sessions_opened.add(1);
         self.counters.sessions_unconnected.add(1);
-        let Some(mut record) = self.record(listener, arrival, acceptors) else {
+        let Some((identity, mut record)) = self.record(listener, arrival, acceptors) else {
             return;
         };
         record.note_failure(Ending::of_connecting(error));
@@ -165,7 +167,7 @@ impl Sessions {
         self.log(Ended::is_wanted().then(|| Ended {
             report: SessionReport {
                 destination: name.map(String::from),
-                ..record.report(now, ReportedPhase::Ended, legs)
+                ..record.report(&identity, now, ReportedPhase::Ended, legs)
             },
             ending,
         }));
@@ -214,7 +216,7 @@ impl Sessions {
         log_until: Instant,
     ) {
         let (ended, _) = last_words(&mut session, false, now, &self.counters);
-        let name = self.destinations.remove(&session.record.id);
+        let name = self.destinations.remove(&session.id());
         if let Some(mut ended) = ended {
             add_reasons(&mut ended.report, session.listener, acceptors);
             ended.report.destination = name.map(String::from);
@@ -263,12 +265,12 @@ impl Sessions {
             match step {
                 Step::Look(place) => {
                     if let Some(session) = self.table.at_place(place) {
-                        self.listings.consider(session.record.id, place);
+                        self.listings.consider(session.id(), place);
                     }
                 }
                 Step::Report { id, place } => {
                     if let Some(session) = self.table.at_place(place)
-                        && session.record.id == id
+                        && session.id() == id
                     {
                         let mut report = session.report(now);
                         add_reasons(&mut report, session.listener, acceptors);
@@ -310,15 +312,17 @@ impl Sessions {
             let Some(session) = self.table.at_place(place) else {
                 continue;
             };
-            let record = &session.record;
+            let (identity, record) = (session.identity(), &session.record);
+            let id = identity.id();
             let read = || session.sample().ok();
-            let (moved, [client_leg, server_leg]) = self.surveys.visit(place, record, now, read);
+            let (moved, [client_leg, server_leg]) =
+                self.surveys.visit(place, (id, record), now, read);
             figures.push(Figures {
-                id: record.id,
+                id,
                 listener: Arc::clone(&record.listener.name),
-                client: record.client,
-                server: record.server,
-                destination: self.destinations.get(&record.id).cloned(),
+                client: identity.client(),
+                server: identity.server(),
+                destination: self.destinations.get(&id).cloned(),
                 phase: session.reported_phase(),
                 age: record.age(now),
                 start: record.learned_start(),

@@ -113,7 +113,7 @@ impl Overlaid {
                 continue;
             };
             let now_read = sample.leg(leg);
-            let name = session.sockets.congestion_control(leg);
+            let name = session.sockets().congestion_control(leg);
             if let Some(reading) = reading(now_read, read, name.as_deref()) {
                 overlay.known().note_reading(now, node, &reading);
             }

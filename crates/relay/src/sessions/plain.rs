@@ -22,7 +22,7 @@ impl PlainSessions {
 
     /// Whether a session is plain.
     pub fn include(&self, session: &Session) -> bool {
-        self.0.contains(&session.record.id)
+        self.0.contains(&session.id())
     }
 
     /// A session has ended; returns whether it was plain.

@@ -37,8 +37,8 @@ impl Transfer {
         let (held, data) = match &self.held {
             _ if self.direction.held() == 0 => (HeldState::Nothing, HeldData::Nothing),
             Held::Nothing => (HeldState::Nothing, HeldData::Nothing),
-            Held::Buffer { bytes, start } => {
-                let rest = bytes.get(*start as usize..).unwrap_or_default();
+            Held::Buffer(buffer) => {
+                let rest = buffer.rest();
                 (HeldState::Copied(small(rest.len())), HeldData::Copied(rest))
             }
             Held::Pipe(pipe) => (
@@ -62,7 +62,7 @@ impl Transfer {
     pub fn take_over(state: &TransferState, data: TakenData, pipes: &mut Pipes) -> Self {
         let (count, held) = match data {
             TakenData::Nothing => (0, Held::Nothing),
-            TakenData::Copied(bytes) => (small(bytes.len()), Held::Buffer { bytes, start: 0 }),
+            TakenData::Copied(bytes) => (small(bytes.len()), Held::buffer(bytes)),
             TakenData::Piped(ends) => (state.held.bytes(), Held::Pipe(pipes.take_over(ends))),
         };
         Self {
@@ -89,8 +89,8 @@ mod tests {
         assert!(matches!(transfer.hand_over().1, HeldData::Nothing));
         transfer.hold(b"written and held".to_vec());
         transfer.direction.handle_written(12, true);
-        if let Held::Buffer { start, .. } = &mut transfer.held {
-            *start = 12;
+        if let Held::Buffer(buffer) = &mut transfer.held {
+            buffer.start = 12;
         }
         let (state, data) = transfer.hand_over();
         let HeldData::Copied(b"held") = data else {

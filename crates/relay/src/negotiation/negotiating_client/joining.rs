@@ -1,6 +1,7 @@
 //! From a negotiation to the session that begins.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use midspan_explicit::hop::HopAnswer;
 use midspan_explicit::{Outcome, proxy_protocol};
@@ -10,14 +11,15 @@ use super::super::flush;
 use super::{NegotiatingClient, Speaker, Stage, Step, canonical};
 use crate::arrival::Arrival;
 use crate::exchange::{Framed, Kept};
+use crate::leg_socket::LegSocket;
 use crate::register::SharedSocket;
 use crate::system;
 
 /// The start of a session.
 pub struct Joined {
     pub arrival: Arrival,
-    pub client: SharedSocket,
-    pub server: SharedSocket,
+    pub client: LegSocket,
+    pub server: LegSocket,
     pub listener: usize,
     /// The server's name, if the client gave one.
     pub name: Option<Box<str>>,
@@ -71,7 +73,7 @@ impl NegotiatingClient {
         Step::Join
     }
 
-    /// The start of the session; `None` before [`Step::Join`].
+    /// The start of the session; `None` before [`Step::Join`], or if the thread has just been replaced.
     pub fn into_joined(mut self) -> Option<Joined> {
         let name = self.name();
         let window = self.memory.split_window();
@@ -83,7 +85,7 @@ impl NegotiatingClient {
             server: address,
         };
         let arrival = Arrival {
-            seat: Some(self.seat),
+            seat: Some(Arc::into_inner(self.seat)?),
             is_bypassed: self.is_plain,
             window,
             ..Arrival::new(request, Handshake::EndToEnd, self.begin)
@@ -97,8 +99,8 @@ impl NegotiatingClient {
         };
         Some(Joined {
             arrival,
-            client: self.client,
-            server,
+            client: Arc::into_inner(self.client)?,
+            server: Arc::into_inner(server)?,
             listener: self.listener,
             name,
             first: [self.to_server, self.to_client],

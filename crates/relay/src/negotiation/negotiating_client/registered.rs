@@ -4,10 +4,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use midspan_policy::Request;
-use smallvec::SmallVec;
 
 use super::NegotiatingClient;
-use crate::register::{Entry, InHand, Register, Registration, SharedSocket};
+use crate::register::{Entry, InHand, NegotiationEntry, Register, Registration, SharedSocket};
 
 impl NegotiatingClient {
     /// Adds the negotiation to the register of its thread, with this address as the server until the
@@ -22,15 +21,15 @@ impl NegotiatingClient {
             client: self.client_address,
             server,
         });
-        self.registration = Some(register.add(Entry {
+        let entry = NegotiationEntry {
             request,
             is_plain,
-            session: 0,
             client: Arc::downgrade(&self.client),
-            servers: SmallVec::new(),
-            place: self.seat.place(),
+            servers: Vec::new(),
+            seat: Arc::downgrade(&self.seat),
             memory: self.memory.memory(),
-        }));
+        };
+        self.registration = Some(register.add(Entry::Negotiation(Box::new(entry))));
     }
 
     /// Its entry in the register.

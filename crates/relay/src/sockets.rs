@@ -9,7 +9,6 @@ use rustix::io::Errno;
 
 use crate::leg_socket::LegSocket;
 use crate::observation::LegReport;
-use crate::register::SharedSocket;
 use crate::sample::sample;
 use crate::system;
 
@@ -17,9 +16,9 @@ use crate::system;
 #[derive(Debug)]
 pub struct Sockets {
     /// The socket towards the client.
-    pub client: SharedSocket,
+    pub client: LegSocket,
     /// The socket towards the server.
-    pub server: SharedSocket,
+    pub server: LegSocket,
 }
 
 impl Sockets {

@@ -190,3 +190,68 @@ impl Legs {
         all
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Network, Role};
+
+    const SIZE: ByteSize = ByteSize::from_bytes(100_000);
+    /// Two slices of the network.
+    const DURATION: f64 = 1_200.0;
+
+    /// Two leaves and a transit node: in each half of the simulation, round trips in milliseconds over the straight leg
+    /// and over each leg to the transit node.
+    fn truth(halves: [[f32; 2]; 2]) -> Truth {
+        let slice = |[straight, over]: [f32; 2]| {
+            let row = [0.0, straight, over, straight, 0.0, over, over, over, 0.0];
+            row.map(|milliseconds| milliseconds / 1_000.0).to_vec()
+        };
+        let roles = vec![Role::Leaf, Role::Leaf, Role::Transit];
+        let half = TimeSpan::from_seconds(600);
+        let network = Network::new(roles, halves.map(slice).to_vec(), half);
+        Truth::new(network.unwrap())
+    }
+
+    /// The gain if this many sessions over the straight route begin at equal distances.
+    fn gain(truth: &Truth, sessions: u32) -> FixedGain {
+        let duration = TimeSpan::from_seconds(DURATION as u64);
+        let mut routes = FixedRoutes::new(&[2], &[SIZE], duration, (1, 1));
+        let times = LegTimes::new(SIZE);
+        for number in 0..sessions {
+            let now = DURATION * f64::from(number) / f64::from(sessions);
+            let leg = truth.shared(now, 1, 0).unwrap();
+            let seconds = times.seconds(&leg);
+            let straight = time([Timed { leg, seconds }]);
+            routes.note(truth, now, (0, (0, 1)), |_| Some(straight));
+        }
+        routes.gain()[0]
+    }
+
+    #[test]
+    fn the_best_fixed_route_is_the_one_with_the_least_sum() {
+        // The transit node is better in one half, but not on the whole.
+        let straight = gain(&truth([[100.0, 20.0], [100.0, 400.0]]), 60);
+        assert_eq!((straight.pairs, straight.sessions), (1, 60));
+        assert_eq!(straight.oracle, straight.straight);
+        // It is better on the whole, but not in one half.
+        let over = gain(&truth([[400.0, 20.0], [100.0, 60.0]]), 60);
+        assert!(over.oracle < 0.9 * over.straight, "{over:?}");
+        for gain in [straight, over] {
+            assert!((gain.chosen - gain.straight).abs() < 1e-9, "{gain:?}");
+        }
+    }
+
+    #[test]
+    fn a_pair_with_few_moments_has_no_result_and_one_with_many_sessions_counts_as_often() {
+        let truth = truth([[100.0, 20.0]; 2]);
+        assert_eq!(gain(&truth, FEWEST as u32 - 1).pairs, 0);
+        let (some, many) = (gain(&truth, 60), gain(&truth, 600));
+        assert_eq!((some.sessions, many.sessions), (60, 600));
+        // At most 120 moments are compared, and each counts for its share of the sessions.
+        assert!(
+            (many.straight / some.straight - 10.0).abs() < 1e-6,
+            "{many:?}"
+        );
+    }
+}

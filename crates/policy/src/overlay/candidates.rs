@@ -2,23 +2,25 @@
 
 #[cfg(test)]
 mod plain;
+mod stop;
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
+use std::collections::BinaryHeap;
 
 use ipnet::IpNet;
 use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::candidate::{Candidate, Obstacle};
 use super::kept_share::KeptShare;
-use super::known::{KnownOverlay, NodeState};
+use super::known::KnownOverlay;
 use super::lazy_rates::LazyRates;
 use super::liveness::Health;
 use super::loss::UNKNOWN_LOSS;
 use super::prediction::RouteLeg;
 use super::present_route::PresentRoute;
-use super::timed_legs::LegsOut;
 use super::topology::Topology;
 use super::{Congestion, NodeName, Overlay, Route, RowLeg};
+use stop::{Between, Stop};
 
 /// Most routes of each length that are predicted: those with the shortest round trips (VIA, SIGCOMM 2016: the best k).
 ///
@@ -29,25 +31,6 @@ const MOST_OF_LENGTH: usize = 8;
 const MOST_ENDS: usize = 8;
 /// With more transit nodes, there are no routes over two of them. The ends above bound their number already.
 const MOST_PAIRED: usize = 64;
-
-/// A node after this one, and what is known of it.
-struct Stop<'a> {
-    name: &'a NodeName,
-    state: NodeState<'a>,
-    /// Reported times of the legs that begin at it.
-    timed: Option<&'a LegsOut>,
-    /// The place of the leg to it in the row that was read last.
-    near: Cell<usize>,
-}
-
-/// What is known of the leg between two nodes, neither of which is this one.
-#[derive(Clone, Copy)]
-struct Between<'a> {
-    /// The round trip by the newest measurement.
-    round_trip: Option<TimeSpan>,
-    /// As the first and as the second one report it.
-    reports: [Option<&'a RowLeg>; 2],
-}
 
 /// A leg from this node.
 struct First<'a> {
@@ -78,10 +61,12 @@ struct Search<'a> {
     firsts: Vec<First<'a>>,
     /// Between each transit node and the exit.
     to_exit: Vec<Between<'a>>,
-    /// The leg from the exit to each transit node, for its data.
-    from_exit: Vec<Option<RouteLeg>>,
-    /// The leg from the end of each first leg to this node.
-    to_own: Vec<Option<RouteLeg>>,
+    /// The leg from the exit to each transit node, for its data; computed for the routes that are predicted.
+    from_exit: Vec<OnceCell<Option<RouteLeg>>>,
+    /// The leg from the end of each first leg to this node; likewise.
+    to_own: Vec<OnceCell<Option<RouteLeg>>>,
+    /// The place of this node in the row that was read last.
+    own_near: Cell<usize>,
 }
 
 impl KnownOverlay {
@@ -105,7 +90,7 @@ impl KnownOverlay {
             return Vec::new();
         }
         let rates = LazyRates::new(now, self, topology);
-        let search = Search::new(now, self, topology, exit, &rates);
+        let search = Search::new(now, self, topology, exit);
         let straight = search.firsts_to(search.exit()).map(|first| Places {
             first,
             others: [None, None],
@@ -205,16 +190,6 @@ impl KnownOverlay {
         })
     }
 
-    /// What is known of a node. The leg to it is probably near this place in the rows of other nodes.
-    fn stop<'a>(&'a self, now: Time, name: &'a NodeName, near: usize) -> Stop<'a> {
-        Stop {
-            name,
-            state: self.node_state(now, name),
-            timed: self.timed().from(name),
-            near: Cell::new(near),
-        }
-    }
-
     /// The present round trip between two nodes, by the newest measurement of either; `None` if it is
     /// unknown, or if both report that they do not reach each other.
     pub(super) fn round_trip(
@@ -236,85 +211,8 @@ impl KnownOverlay {
     }
 }
 
-impl Between<'_> {
-    /// The same leg from its other end.
-    const fn reversed(&self) -> Self {
-        let [one, other] = self.reports;
-        Self {
-            round_trip: self.round_trip,
-            reports: [other, one],
-        }
-    }
-}
-
-impl<'a> Stop<'a> {
-    /// The round trip of the leg to another node: that of [`between`](Self::between), mostly with one search only.
-    fn round_trip_to(&self, now: Time, to: &Self) -> Option<TimeSpan> {
-        let arrived = |stop: &Self| stop.state.row.map(|(at, _)| at);
-        let (newer, other) = match arrived(to) > arrived(self) {
-            true => (to, self),
-            false => (self, to),
-        };
-        if let Some((at, row)) = newer.state.row
-            && arrived(other) < Some(at)
-        {
-            let is_older = |stop: &Self| stop.timed.is_none_or(|legs| legs.newest() < at);
-            if is_older(self)
-                && is_older(to)
-                && let Some(leg) = row.leg_near(other.name, &other.near)
-            {
-                return Some(leg.round_trip);
-            }
-        }
-        self.between(now, to).round_trip
-    }
-
-    /// What is known of the leg to another node.
-    fn between(&self, now: Time, to: &Self) -> Between<'a> {
-        let reported = |from: &Self, to: &Self| {
-            let (at, row) = from.state.row?;
-            Some((at, row.leg_near(to.name, &to.near)?))
-        };
-        let reports = [reported(self, to), reported(to, self)];
-        let of_reports = reports.iter().flatten();
-        let of_reports = of_reports.map(|(at, leg)| (*at, leg.round_trip));
-        // Of measurements at the same time, the longest one counts.
-        let mut newest = of_reports.max();
-        // A node that reports its other legs, and not this one, cannot use it at present.
-        let is_silent = |stop: &Self| stop.state.row.is_none_or(|(_, row)| row.legs.is_empty());
-        if newest.is_some() || (is_silent(self) && is_silent(to)) {
-            for (from, to) in [(self, to), (to, self)] {
-                let may_count = |legs: &LegsOut| newest.is_none_or(|(at, _)| legs.newest() >= at);
-                if from.timed.is_some_and(may_count) {
-                    newest = newest.max(from.timed_to(now, to));
-                }
-            }
-        }
-        Between {
-            round_trip: newest.map(|(_, round_trip)| round_trip),
-            reports: reports.map(|report| report.map(|(_, leg)| leg)),
-        }
-    }
-
-    /// The round trip of the leg to another node, as times of sessions show it, and when the newest one was noted.
-    fn timed_to(&self, now: Time, to: &Self) -> Option<(Time, TimeSpan)> {
-        let legs = self.timed?;
-        let estimate = match to.name.uplink() {
-            None => legs.get(to.name),
-            Some(_) => legs.get(&to.name.node()),
-        }?;
-        Some((estimate.noted()?, estimate.get(now)?))
-    }
-}
-
 impl<'a> Search<'a> {
-    fn new(
-        now: Time,
-        known: &'a KnownOverlay,
-        topology: &'a Topology,
-        exit: &'a NodeName,
-        rates: &LazyRates<'_>,
-    ) -> Self {
+    fn new(now: Time, known: &'a KnownOverlay, topology: &'a Topology, exit: &'a NodeName) -> Self {
         let own = topology.own();
         let count = topology.transit().count() + 1;
         let (mut stops, mut firsts) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -347,24 +245,15 @@ impl<'a> Search<'a> {
             to_exit: Vec::new(),
             from_exit: Vec::new(),
             to_own: Vec::new(),
+            own_near: Cell::new(0),
         };
         let Some((of_exit, of_transit)) = search.stops.split_last() else {
             return search;
         };
         let to_exit = of_transit.iter().map(|stop| stop.between(now, of_exit));
         search.to_exit = to_exit.collect();
-        let from_exit = search.to_exit.iter().zip(of_transit).map(|(leg, stop)| {
-            let ends = (of_exit.name, stop.name);
-            search.leg_between(&leg.reversed(), ends, rates)
-        });
-        search.from_exit = from_exit.collect();
-        let near = Cell::new(0);
-        let to_own = search.firsts.iter().map(|first| {
-            let row = search.stops.get(first.stop)?.state.row;
-            let row = row.and_then(|(_, row)| row.leg_near(own, &near));
-            known.leg(now, (first.name, own, own), (first.round_trip?, row), rates)
-        });
-        search.to_own = to_own.collect();
+        search.from_exit = vec![OnceCell::new(); search.to_exit.len()];
+        search.to_own = vec![OnceCell::new(); search.firsts.len()];
         search
     }
 
@@ -391,6 +280,26 @@ impl<'a> Search<'a> {
         let measured = (leg.round_trip?, report);
         self.known
             .leg(self.now, (from, to, self.own), measured, rates)
+    }
+
+    /// The leg from the exit to a transit node.
+    fn leg_from_exit(&self, to: usize, rates: &LazyRates<'_>) -> Option<RouteLeg> {
+        *self.from_exit.get(to)?.get_or_init(|| {
+            let ends = (self.stops.get(self.exit())?.name, self.stops.get(to)?.name);
+            self.leg_between(&self.to_exit.get(to)?.reversed(), ends, rates)
+        })
+    }
+
+    /// The leg from the end of a first leg to this node.
+    fn leg_to_own(&self, first: usize, rates: &LazyRates<'_>) -> Option<RouteLeg> {
+        *self.to_own.get(first)?.get_or_init(|| {
+            let first = self.firsts.get(first)?;
+            let row = self.stops.get(first.stop)?.state.row;
+            let row = row.and_then(|(_, row)| row.leg_near(self.own, &self.own_near));
+            let ends = (first.name, self.own, self.own);
+            self.known
+                .leg(self.now, ends, (first.round_trip?, row), rates)
+        })
     }
 
     /// The round trip from a transit node to the exit.
@@ -438,22 +347,30 @@ impl<'a> Search<'a> {
         let mut seconds: Vec<(TimeSpan, usize)> = Vec::with_capacity(self.exit());
         seconds.extend((0..self.exit()).filter_map(|place| Some((self.last(place)?, place))));
         let (firsts, seconds) = (least(firsts, MOST_ENDS), least(seconds, MOST_ENDS));
-        let mut routes = Vec::with_capacity(firsts.len() * seconds.len());
+        let mut best = BinaryHeap::with_capacity(MOST_OF_LENGTH + 1);
         for (to_first, first, stop) in firsts {
             let Some(near) = self.stops.get(stop) else {
                 continue;
             };
             for (to_exit, second) in &seconds {
+                let ends = to_first + *to_exit;
+                // Without the leg between its transit nodes, the route is already longer than the best ones.
+                let is_longer = |(longest, ..): &(TimeSpan, usize, usize)| ends > *longest;
+                if best.len() == MOST_OF_LENGTH && best.peek().is_some_and(is_longer) {
+                    break;
+                }
                 if *second != stop
                     && let Some(far) = self.stops.get(*second)
                     && let Some(middle) = near.round_trip_to(self.now, far)
                 {
-                    routes.push((to_first + middle + *to_exit, first, *second));
+                    best.push((ends + middle, first, *second));
+                    if best.len() > MOST_OF_LENGTH {
+                        best.pop();
+                    }
                 }
             }
         }
-        let best = least(routes, MOST_OF_LENGTH);
-        let places = best.into_iter();
+        let places = best.into_sorted_vec().into_iter();
         places
             .map(|(_, first, second)| self.places_over_two(first, second))
             .collect()
@@ -533,8 +450,8 @@ impl<'a> Search<'a> {
         rates: &LazyRates<'_>,
     ) -> Option<TimeSpan> {
         let first = self.firsts.get(places.first)?;
-        let of_first = (*self.to_own.get(places.first)?)?;
-        let from_exit = |to: usize| self.from_exit.get(to).copied().flatten();
+        let of_first = self.leg_to_own(places.first, rates)?;
+        let from_exit = |to: usize| self.leg_from_exit(to, rates);
         match (places.others, &places.between) {
             ([Some(second), Some(_)], Some(between)) => {
                 let ends = (self.stops.get(second)?.name, first.name);

@@ -22,7 +22,6 @@ const ROUND_TRIP: TimeSpan = TimeSpan::from_milliseconds(600);
 /// The sessions of one thread, and when each is sampled next.
 pub struct Sessions<'a> {
     policy: Box<dyn Policy + Send>,
-    interval: TimeSpan,
     /// `None`: each session is sampled at the interval of its policy.
     pace: Option<SamplingPace>,
     knowledge: SharedKnowledge,
@@ -53,12 +52,10 @@ impl<'a> Sessions<'a> {
                 ..Offered::default()
             },
         );
-        let interval = policy
-            .sampling_interval()
-            .ok_or("the policy wants no samples")?;
         let count = numbers.len().max(1) as u64;
         let mut due = BinaryHeap::with_capacity(numbers.len());
         for (place, number) in (0_u64..).zip(numbers) {
+            let interval = interval(&*policy, number)?;
             let begins = Time::from_nanoseconds(interval.nanoseconds() * place / count);
             let first = match &mut pace {
                 Some(pace) => pace.next_sample(begins, interval),
@@ -68,7 +65,6 @@ impl<'a> Sessions<'a> {
         }
         Ok(Self {
             policy,
-            interval,
             pace,
             knowledge,
             sockets,
@@ -84,21 +80,29 @@ impl<'a> Sessions<'a> {
         {
             self.due.pop();
             self.sockets.read(number)?;
-            let interval = match &self.pace {
-                Some(pace) => pace.interval(now, self.interval),
-                None => self.interval,
+            let wanted = interval(&*self.policy, number)?;
+            let present = match &self.pace {
+                Some(pace) => pace.interval(now, wanted),
+                None => wanted,
             };
-            let sample = sample(now, number, interval);
+            let sample = sample(now, number, present);
             self.policy.sample(now, &sample, &mut self.knowledge);
+            let wanted = interval(&*self.policy, number)?;
             let next = match &mut self.pace {
-                Some(pace) => pace.next_sample(now, self.interval),
-                None => now + self.interval,
+                Some(pace) => pace.next_sample(now, wanted),
+                None => now + wanted,
             };
             self.due.push(Reverse((next, number)));
             samples += 1;
         }
         Ok(samples)
     }
+}
+
+/// The interval of the policy for this session.
+fn interval(policy: &dyn Policy, number: usize) -> Result<TimeSpan, Failure> {
+    let interval = policy.sampling_interval(SessionId(number as u64));
+    Ok(interval.ok_or("the policy wants no samples")?)
 }
 
 /// A download to a client behind a satellite, with a queue.

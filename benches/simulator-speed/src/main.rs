@@ -32,6 +32,10 @@ struct Arguments {
     /// Runs of each simulator, alternating
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
+    /// Runs of each simulator in a repetition, alternating: their packets and times are added, so that short
+    /// disturbances of the machine matter less
+    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u16).range(1..))]
+    runs: u16,
     /// Only run Midspan once over this number of virtual seconds of each case, and print the number
     /// of data packets: for a profiler that counts the instructions of a packet
     #[arg(long, conflicts_with = "json")]
@@ -56,6 +60,16 @@ pub struct Run {
 }
 
 impl Run {
+    const NONE: Self = Self {
+        packets: 0,
+        cpu: 0.0,
+    };
+
+    fn add(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.cpu += other.cpu;
+    }
+
     /// Millions of packets per second.
     fn rate(self) -> f64 {
         self.packets as f64 / self.cpu / 1e6
@@ -114,7 +128,7 @@ fn main() -> Result<(), Error> {
     for case in cases {
         measure(
             case,
-            arguments.repetitions,
+            (arguments.repetitions, arguments.runs),
             ns2.as_ref(),
             ns3.as_ref(),
             &mut records,
@@ -145,7 +159,7 @@ fn memory() -> Records {
 
 fn measure(
     case: &Case,
-    repetitions: u16,
+    (repetitions, runs): (u16, u16),
     ns2: Option<&Program>,
     ns3: Option<&Program>,
     records: &mut Records,
@@ -162,9 +176,17 @@ fn measure(
     let mut theirs = vec![Vec::new(); others.len()];
     // The simulators alternate, so that disturbances of the machine affect all of them.
     for _ in 0..repetitions {
-        ours.push(midspan::run(flows, case.midspan)?.rate());
-        for ((program, seconds, _), rates) in others.iter().zip(&mut theirs) {
-            rates.push(program.run(flows, *seconds)?.rate());
+        let mut own = Run::NONE;
+        let mut of_others = vec![Run::NONE; others.len()];
+        for _ in 0..runs {
+            own.add(midspan::run(flows, case.midspan)?);
+            for ((program, seconds, _), sum) in others.iter().zip(&mut of_others) {
+                sum.add(program.run(flows, *seconds)?);
+            }
+        }
+        ours.push(own.rate());
+        for (run, rates) in of_others.iter().zip(&mut theirs) {
+            rates.push(run.rate());
         }
     }
     records.push(rate(flows, "Midspan", &ours)?);

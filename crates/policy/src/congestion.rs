@@ -11,6 +11,7 @@
 use midspan_units::TimeSpan;
 
 use crate::LegSample;
+use crate::loss_test::LossTest;
 use crate::pacing::has_queue;
 
 /// The value of `congestion_control` that leaves the choice to the policy.
@@ -22,13 +23,10 @@ pub const CUBIC: &str = "cubic";
 
 /// A leg with a shorter round trip recovers from a few losses soon enough.
 pub const LONG: TimeSpan = TimeSpan::from_milliseconds(40);
-/// A leg shorter than [`LONG`] counts as lossy if, since it last had a queue, at least `LOSING`
-/// stretches (and at least half of all) had losses, and at least 1 in `LOST` segments was lost. The
-/// overshoot of slow start touches only one or two stretches.
-const LOSING: u32 = 3;
-const LOST: u64 = 250;
-/// Least number of acknowledged segments in a stretch.
-const STRETCH: u64 = 30;
+/// Short legs from this round trip on are read more often at first.
+const WATCHED: TimeSpan = TimeSpan::from_milliseconds(1);
+/// A leg with fewer segments carries requests only.
+const CARRIES: u64 = 10;
 
 /// Why a leg has its congestion control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,24 +71,19 @@ pub struct Choice {
 }
 
 /// Chooses the congestion control of one leg of a session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CongestionControl {
     choice: Choice,
     retransmitted: u32,
-    /// For a short leg, since it last had a queue: the number of stretches, and of those with
-    /// losses.
-    stretches: (u32, u32),
-    /// Segments acknowledged, and segments retransmitted: when the first of these stretches began
-    /// (`since`), and when the newest one ended (`newest`).
-    since: (u64, u32),
-    newest: (u64, u32),
+    /// For a short leg.
+    test: LossTest,
 }
 
 impl CongestionControl {
     /// The choice at the start. `has_bbr`: this machine offers BBR. `is_known_lossy`: earlier
     /// sessions found the path to this peer lossy.
     #[must_use]
-    pub const fn new(has_bbr: bool, is_known_lossy: bool) -> Self {
+    pub fn new(has_bbr: bool, is_known_lossy: bool) -> Self {
         let (name, reason) = match (has_bbr, is_known_lossy) {
             (false, _) => (CUBIC, Reason::OnlyChoice),
             (true, false) => (CUBIC, Reason::Default),
@@ -99,9 +92,7 @@ impl CongestionControl {
         Self {
             choice: Choice { name, reason },
             retransmitted: 0,
-            stretches: (0, 0),
-            since: (0, 0),
-            newest: (0, 0),
+            test: LossTest::default(),
         }
     }
 
@@ -119,6 +110,16 @@ impl CongestionControl {
             reason,
             Reason::LongAndLossy | Reason::Lossy | Reason::Learned
         )
+    }
+
+    /// Whether further losses of this leg, which is short, may change the choice. On a leg below [`WATCHED`], recovery takes
+    /// no time worth a reading.
+    #[must_use]
+    pub fn watches(&self, leg: &LegSample) -> bool {
+        let least = leg.minimum_round_trip_time;
+        let is_short = least.is_some_and(|least| (WATCHED..LONG).contains(&least));
+        let carries = acknowledged(leg) + u64::from(leg.unacknowledged) >= CARRIES;
+        is_short && carries && self.choice.reason == Reason::Default
     }
 
     /// Takes a reading of the leg; returns the new choice, if it changes.
@@ -142,22 +143,15 @@ impl CongestionControl {
 
     /// Whether a short leg keeps losing many segments while there is no queue.
     fn goes_on_losing(&mut self, leg: &LegSample) -> bool {
-        let acknowledged = leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1));
-        let now = (acknowledged, leg.segments_retransmitted);
-        if has_queue(leg) {
-            (self.stretches, self.since, self.newest) = ((0, 0), now, now);
-            return false;
-        }
-        if now.0 < self.newest.0.saturating_add(STRETCH) {
-            return false;
-        }
-        let (all, losing) = &mut self.stretches;
-        *all = all.saturating_add(1);
-        *losing = losing.saturating_add(u32::from(now.1 != self.newest.1));
-        self.newest = now;
-        let lost = u64::from(now.1.wrapping_sub(self.since.1));
-        *losing >= LOSING && *losing >= all.div_ceil(2) && lost * LOST >= now.0 - self.since.0
+        let now = (acknowledged(leg), leg.segments_retransmitted);
+        let window = leg.congestion_window;
+        self.test.handle_reading(now, window, has_queue(leg))
     }
+}
+
+/// Segments that the peer has acknowledged.
+fn acknowledged(leg: &LegSample) -> u64 {
+    leg.bytes_acknowledged.bytes() / u64::from(leg.segment_size.max(1))
 }
 
 #[cfg(test)]
@@ -213,30 +207,31 @@ mod tests {
 
     #[test]
     fn a_short_leg_gets_bbr_where_it_goes_on_losing_without_a_queue() {
-        let steady = [(200, 2, 5); 3];
+        let steady = [(70, 1, 5); 3];
         assert_eq!(short(&steady), Some(Reason::Lossy));
         assert_eq!(short(&steady[..2]), None);
-        // Three readings of ten segments make one stretch: in fewer segments, one loss is chance.
-        assert_eq!(short(&[(10, 1, 5); 8]), None);
-        assert_eq!(short(&[(10, 1, 5); 9]), Some(Reason::Lossy));
-        let some = [
-            (200, 2, 5),
-            (200, 0, 5),
-            (200, 2, 5),
-            (200, 0, 5),
-            (200, 1, 5),
-        ];
-        assert_eq!(short(&some), Some(Reason::Lossy));
-        // The overshoot of slow start and a loss long after; a queue in between; few losses in all.
-        let mut start = vec![(200, 60, 5), (200, 20, 5)];
-        start.extend([(200, 0, 5); 6]);
-        start.push((200, 1, 5));
-        assert_eq!(short(&start), None);
+        // A queue in between hides losses, and does not undo what was seen.
+        let hidden = [(70, 1, 5), (70, 1, 5), (70, 9, 9), (70, 9, 9)];
+        assert_eq!(short(&hidden), None);
         assert_eq!(
-            short(&[(200, 2, 5), (200, 2, 5), (200, 2, 9), (200, 2, 5)]),
-            None
+            short(&[&hidden[..], &[(70, 1, 5)]].concat()),
+            Some(Reason::Lossy)
         );
-        assert_eq!(short(&[(600, 2, 5); 8]), None);
+    }
+
+    #[test]
+    fn short_legs_that_carry_data_are_watched_until_they_change() {
+        let leg = |least, acknowledged: u64| LegSample {
+            segment_size: 1000,
+            bytes_acknowledged: ByteSize::from_bytes(acknowledged * 1000),
+            ..leg(least, least, 0)
+        };
+        let control = CongestionControl::new(true, false);
+        let watched = |least, acknowledged| control.watches(&leg(least, acknowledged));
+        assert!(watched(1, 10) && watched(39, 10));
+        assert!(!watched(0, 10) && !watched(40, 10) && !watched(4, 9));
+        assert!(!CongestionControl::new(true, true).watches(&leg(4, 10)));
+        assert!(!CongestionControl::new(false, false).watches(&leg(4, 10)));
     }
 
     #[test]

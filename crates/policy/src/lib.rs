@@ -59,7 +59,8 @@ mod knowledge_parts;
 pub mod learned_start;
 mod least_timeout;
 pub mod leave_alone;
-pub mod long_legs;
+mod long_legs;
+pub mod loss_test;
 pub mod making_room;
 pub mod memory_bounds;
 pub mod memory_share;
@@ -273,7 +274,7 @@ pub trait Policy {
         congestion::Reason::Configured
     }
 
-    /// How often a session that transfers data is sampled; `None`: never. Of very many sessions, the
-    /// caller samples each [less often](SamplingPace).
-    fn sampling_interval(&self) -> Option<TimeSpan>;
+    /// The time until the next sample of this session while it transfers data; `None`: never. It is read before the first
+    /// sample, and after each one. Of very many sessions, the caller samples each [less often](SamplingPace).
+    fn sampling_interval(&self, session: SessionId) -> Option<TimeSpan>;
 }

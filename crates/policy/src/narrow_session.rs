@@ -61,8 +61,8 @@ impl NarrowSession {
 
     /// Whether the inner policy is due for a sample. It expects samples at its own interval, and
     /// this leg is read more often.
-    fn is_due(&self, now: Time) -> bool {
-        match (self.inner.sampling_interval(), self.shown) {
+    fn is_due(&self, now: Time, session: SessionId) -> bool {
+        match (self.inner.sampling_interval(session), self.shown) {
             (Some(interval), Some(shown)) => now.since(shown) >= interval,
             (Some(_), None) => true,
             (None, _) => false,
@@ -165,7 +165,7 @@ impl Policy for NarrowSession {
         sample: &SessionSample,
         known: &mut dyn KnowledgeParts,
     ) -> Decision {
-        let mut decision = match self.is_due(now) {
+        let mut decision = match self.is_due(now, sample.session) {
             true => {
                 self.shown = Some(now);
                 self.inner.sample(now, sample, known)
@@ -217,8 +217,8 @@ impl Policy for NarrowSession {
         self.inner.reason(session, leg)
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
-        let inner = self.inner.sampling_interval();
+    fn sampling_interval(&self, session: SessionId) -> Option<TimeSpan> {
+        let inner = self.inner.sampling_interval(session);
         let own = self.leg.is_read().then_some(self.interval);
         inner.into_iter().chain(own).min()
     }

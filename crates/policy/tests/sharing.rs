@@ -107,7 +107,7 @@ impl Policy for Counting {
         Decision::default()
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         Some(STEP)
     }
 }

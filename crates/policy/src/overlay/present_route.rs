@@ -11,8 +11,9 @@
 //! How often it changes back: a route that was left for a better one is not taken again for 5 minutes
 //! unless the present one takes twice as long, and there is at most one such return in 10 minutes,
 //! unless the present route cannot be used at all. The route that is left by a return was not bad, so it may
-//! be taken again at once. The n-th change within 10 minutes needs 10 s · 4^(n−2) after the one before:
-//! 10, 40, 160, 600 s. So there are at most 5 in 10 minutes.
+//! be taken again at once. Of the changes to a better route in an hour, the first one may come at any time, and the next ones 10,
+//! 80 and 640 s after the one before. A fifth one does not come in the hour. Then a route is left only if it takes four times as
+//! long as the best one, 640 s after the change before at the earliest, or if it cannot be used.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,6 +1,8 @@
 //! The policy that chooses pacing, buffers and congestion control from its measurements.
 
+mod cadence;
 mod client_network;
+mod leg_state;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -11,25 +13,18 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 use super::{Configured, Offered, PolicyName, SessionSettings};
 use crate::arrivals::Arrivals;
 use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
-use crate::buffers::SendBuffer;
-use crate::congestion::{self, BBR, CongestionControl};
+use crate::congestion::{self, BBR};
 use crate::learned_start::{EVIDENCE, LEAST_WINDOW, LearnedStart, SEGMENT};
-use crate::least_timeout::least_timeout;
-use crate::pacing::PacingRate;
 use crate::reading_holds::reading_holds;
 use crate::shared_path::SharedPaths;
-use crate::taken_flight::TakenFlight;
 use crate::{
     Admission, AheadBy, Buffer, Decision, Handshake, KnowledgeParts, Leg, LegDecision, LegSample,
     LegSettings, LegStart, Pacing, PacingBy, PartKey, Policy, ReceiveWindow, Request, SessionId,
     SessionSample, Start,
 };
+use cadence::Cadence;
 use client_network::{is_alone, is_in_lossy_network, is_long, note_end_of_ahead};
-
-/// How often a session with data in flight is sampled.
-const SAMPLING_INTERVAL: TimeSpan = TimeSpan::from_milliseconds(100);
-/// On a shared path, changes of the rate by less than 1/`NOTABLE` are not worth a system call.
-const NOTABLE: u64 = 32;
+use leg_state::LegState;
 
 impl LegSettings {
     /// Whether the policy chooses any setting of this leg while data flows.
@@ -97,6 +92,8 @@ pub struct Automatic {
     configured: Configured,
     settings: SessionSettings,
     offered: Offered,
+    /// Whether the losses of a short leg may change its congestion control, so that sessions are read often at first.
+    reads_early: bool,
     sessions: BTreeMap<SessionId, SessionState>,
 }
 
@@ -107,23 +104,7 @@ struct SessionState {
     server: LegState,
     /// The data that arrives from the server.
     arrivals: Arrivals,
-}
-
-/// The state of the sending side of one leg; `None` if the setting is configured.
-#[derive(Debug, Clone, Copy)]
-struct LegState {
-    pacing: Option<PacingRate>,
-    /// The bound from sessions that share the path, and the rate that was set last because of it.
-    shared: Option<BitRate>,
-    /// Whether other sessions may share the path.
-    has_shared: bool,
-    announced: Option<BitRate>,
-    buffer: Option<SendBuffer>,
-    congestion: Option<CongestionControl>,
-    taken: TakenFlight,
-    /// Whether the least time-out may still be set.
-    sets_timeout: bool,
-    is_new: bool,
+    cadence: Cadence,
 }
 
 impl Automatic {
@@ -132,6 +113,7 @@ impl Automatic {
     pub fn new(settings: SessionSettings, offered: Offered) -> Self {
         Self {
             configured: Configured::new(settings.clone()),
+            reads_early: offered.bbr && settings.chooses_congestion_control(),
             settings,
             offered,
             sessions: BTreeMap::new(),
@@ -163,6 +145,59 @@ impl Automatic {
         let waits = leg.not_sent.bytes() > 0 || sample.held_towards_client.bytes() > 0;
         let shared = &mut known.part(PartKey::shared(client)).shared;
         shared.handle_sample(now, client, sample.session, leg, (waits, sample.interval))
+    }
+
+    /// Takes a reading between the usual ones, by which only the congestion control of a short leg may change. `None` if
+    /// this reading is a usual one.
+    fn sample_early(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> Option<Decision> {
+        let session = self.session(now, sample, known);
+        let SessionState { client, server, .. } = session;
+        let is_watched = client.watches(&sample.client) || server.watches(&sample.server);
+        if session.cadence.handle_reading(now, is_watched) {
+            return None;
+        }
+        let SessionState { client, server, .. } = session;
+        Some(Decision {
+            client: client.handle_early_sample(&sample.client),
+            server: server.handle_early_sample(&sample.server),
+        })
+    }
+
+    /// The state of a session, which begins if this is its first sample.
+    fn session(
+        &mut self,
+        now: Time,
+        sample: &SessionSample,
+        known: &mut dyn KnowledgeParts,
+    ) -> &mut SessionState {
+        let settings = &self.settings;
+        match self.sessions.entry(sample.session) {
+            Entry::Occupied(session) => session.into_mut(),
+            Entry::Vacant(new) => {
+                let client = sample.request.map(|it| it.client.ip());
+                let is_lossy = |address, known: &mut dyn KnowledgeParts| {
+                    let paths = &known.part(PartKey::paths(address)).paths;
+                    paths.is_lossy(now, address)
+                };
+                let is_lossy_client = client.is_some_and(|client| {
+                    is_lossy(client, known) || is_in_lossy_network(now, client, known)
+                });
+                let server = sample.request.map(|it| it.server.ip());
+                let is_lossy_server = server.is_some_and(|server| is_lossy(server, known));
+                let leg = |settings, is_lossy| LegState::new(settings, self.offered, is_lossy);
+                new.insert(SessionState {
+                    client: leg(&settings.client, is_lossy_client),
+                    server: leg(&settings.server, is_lossy_server),
+                    arrivals: Arrivals::default(),
+                    cadence: Cadence::new(now, self.reads_early),
+                })
+            }
+        }
     }
 
     /// Whether this session may go ahead of its client's window now; `None` if its leg is not long.
@@ -344,31 +379,20 @@ impl Policy for Automatic {
         sample: &SessionSample,
         known: &mut dyn KnowledgeParts,
     ) -> Decision {
+        if let Some(decision) = self.sample_early(now, sample, known) {
+            return decision;
+        }
+        let sample = &SessionSample {
+            interval: sample.interval.max(cadence::USUAL),
+            ..*sample
+        };
         note_in_flight(now, sample, known);
         let fixed = self.configured.sample(now, sample, known);
         let ahead_allowed = self.ahead_allowed(now, sample, known);
         let shared = self.shared_rate(now, sample, known);
         let settings = &self.settings;
-        let session = match self.sessions.entry(sample.session) {
-            Entry::Occupied(session) => session.into_mut(),
-            Entry::Vacant(new) => {
-                let client = sample.request.map(|it| it.client.ip());
-                let is_lossy = |address, known: &mut dyn KnowledgeParts| {
-                    let paths = &known.part(PartKey::paths(address)).paths;
-                    paths.is_lossy(now, address)
-                };
-                let is_lossy_client = client.is_some_and(|client| {
-                    is_lossy(client, known) || is_in_lossy_network(now, client, known)
-                });
-                let server = sample.request.map(|it| it.server.ip());
-                let is_lossy_server = server.is_some_and(|server| is_lossy(server, known));
-                let leg = |settings, is_lossy| LegState::new(settings, self.offered, is_lossy);
-                new.insert(SessionState {
-                    client: leg(&settings.client, is_lossy_client),
-                    server: leg(&settings.server, is_lossy_server),
-                    arrivals: Arrivals::default(),
-                })
-            }
+        let Some(session) = self.sessions.get_mut(&sample.session) else {
+            return Decision::default();
         };
         if settings.opens_windows() {
             let waiting = sample.held_towards_client.bytes() + sample.client.not_sent.bytes();
@@ -467,8 +491,10 @@ impl Policy for Automatic {
         control.map_or_else(Default::default, |control| control.choice().reason)
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
-        Some(SAMPLING_INTERVAL)
+    fn sampling_interval(&self, session: SessionId) -> Option<TimeSpan> {
+        let known = self.sessions.get(&session);
+        let interval = known.map(|session| session.cadence.interval());
+        Some(interval.unwrap_or_else(|| Cadence::first(self.reads_early)))
     }
 }
 
@@ -482,86 +508,6 @@ fn is_spread_at_start(settings: &LegSettings) -> bool {
     settings.pacing == Pacing::Auto
         && settings.pacing_by == PacingBy::Kernel
         && settings.pacing_rate.is_none()
-}
-
-impl LegState {
-    fn new(settings: &LegSettings, offered: Offered, is_lossy: bool) -> Self {
-        let is_paced = settings.pacing != Pacing::Fixed;
-        let is_adaptive = settings.send_buffer == Buffer::Adaptive;
-        let pacing = || PacingRate::new(settings.pacing, settings.pacing_rate);
-        Self {
-            pacing: is_paced.then(pacing),
-            shared: None,
-            has_shared: false,
-            announced: None,
-            buffer: is_adaptive.then(SendBuffer::default),
-            congestion: is_chosen(settings).then(|| CongestionControl::new(offered.bbr, is_lossy)),
-            taken: TakenFlight::default(),
-            sets_timeout: offered.least_timeout && is_chosen(settings),
-            is_new: true,
-        }
-    }
-
-    /// Combines the leg's own pacing rate (`own`; `changed` if this sample changed it) with the
-    /// bound from sessions that share the path. Returns the rate to set; `None` if it stays.
-    fn bounded(&mut self, changed: Option<BitRate>, own: Option<BitRate>) -> Option<BitRate> {
-        let Some(shared) = self.shared else {
-            // The bound was lifted: restore the leg's own rate.
-            let was = self.announced.take();
-            let unlimited = BitRate::from_bits_per_second(u64::MAX)?;
-            return changed.or_else(|| was.map(|_| own.unwrap_or(unlimited)));
-        };
-        let rate = own.map_or(shared, |own| own.min(shared));
-        let bits = BitRate::bits_per_second;
-        let is_near = |before: BitRate| bits(before).abs_diff(bits(rate)) <= bits(before) / NOTABLE;
-        if self.announced.is_some_and(is_near) {
-            return None;
-        }
-        self.announced = Some(rate);
-        Some(rate)
-    }
-
-    fn handle_sample(
-        &mut self,
-        now: Time,
-        settings: &LegSettings,
-        (inbound, outbound): (&LegSample, &LegSample),
-        held: ByteSize,
-    ) -> LegDecision {
-        let is_new = std::mem::replace(&mut self.is_new, false);
-        self.taken.handle_sample(outbound);
-        let mut decision = LegDecision {
-            pacing_by: settings.pacing_by,
-            // Pacing at the input begins with the first sample: there is no socket option for it.
-            pacing_rate: settings
-                .pacing_rate
-                .filter(|_| is_new && settings.pacing_by == PacingBy::Input),
-            ..LegDecision::default()
-        };
-        if let Some(pacing) = &mut self.pacing {
-            let changed = pacing.handle_sample(now, inbound, outbound, held);
-            let own = pacing.rate();
-            decision.pacing_rate = self.bounded(changed, own).or(decision.pacing_rate);
-        }
-        if let Some(buffer) = &mut self.buffer {
-            let sizes = buffer.handle_sample(now, inbound, outbound);
-            decision.not_sent_limit = sizes.not_sent_limit;
-            decision.send_buffer = sizes.send_buffer;
-        }
-        if let Some(control) = &mut self.congestion {
-            let changed = control.handle_sample(outbound);
-            decision.congestion_control = match changed {
-                Some(choice) => Some(choice.name),
-                None if is_new && control.choice().name == BBR => Some(BBR),
-                None => None,
-            };
-        }
-        if self.sets_timeout && outbound.minimum_round_trip_time.is_some() {
-            self.sets_timeout = false;
-            decision.least_timeout = least_timeout(outbound);
-        }
-        decision
-    }
 }
 
 #[cfg(test)]

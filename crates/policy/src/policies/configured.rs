@@ -78,7 +78,7 @@ impl Policy for Configured {
         self.probe_rtt.forget(session);
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         let concerns_any = self.probe_rtt.concerns_any();
         concerns_any.then_some(probe_rtt::SAMPLING_INTERVAL)
     }

@@ -103,12 +103,13 @@ pub fn make(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SessionId;
     use crate::congestion::BBR;
 
     #[test]
     fn the_name_and_single_settings_select_the_policy() {
         let interval = |settings: &SessionSettings| {
-            make(settings, Handshake::Early, Offered::default()).sampling_interval()
+            make(settings, Handshake::Early, Offered::default()).sampling_interval(SessionId(1))
         };
         let mut settings = SessionSettings::default();
         assert_eq!(interval(&settings), None);

@@ -424,7 +424,7 @@ impl Sessions {
         self.advance(key, acceptors, now)
     }
 
-    /// Passes a sample to the session's policy, which requests this interval, and carries out the
+    /// Passes a sample to the session's policy, which requested it after this interval, and carries out the
     /// decision.
     fn sample(&mut self, key: Key, acceptors: &mut Acceptors, interval: TimeSpan, now: Time) {
         let Some(session) = self.table.get_mut(key) else {
@@ -434,14 +434,17 @@ impl Sessions {
             return;
         };
         session.active = false;
-        session.upkeep.sample_due = self.sampling_pace.next_sample(now, interval);
+        let present = self.sampling_pace.interval(now, interval);
         if let Ok(mut sample) = session.sample() {
-            sample.interval = self.sampling_pace.interval(now, interval);
+            sample.interval = present;
             let decision = (acceptor.policy).sample(now, &sample, &mut acceptor.knowledge);
             self.counters.samples.add(1);
             let refused = session.carry_out(&decision, &sample);
             self.counters.option_errors.add(refused);
         }
+        let next = self.plain.sampling_interval(session, &*acceptor.policy);
+        let next = next.unwrap_or(interval);
+        session.upkeep.sample_due = self.sampling_pace.next_sample(now, next);
     }
 
     /// Ends a session; whether its sockets close by a FIN or a reset was decided before.

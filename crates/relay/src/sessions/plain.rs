@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use midspan_policy::Policy;
+use midspan_policy::{Policy, SessionId};
 use midspan_units::TimeSpan;
 
 use crate::session::Session;
@@ -34,7 +34,7 @@ impl PlainSessions {
     pub fn sampling_interval(&self, session: &Session, policy: &dyn Policy) -> Option<TimeSpan> {
         match self.include(session) {
             true => None,
-            false => policy.sampling_interval(),
+            false => policy.sampling_interval(SessionId(session.id())),
         }
     }
 }

@@ -64,7 +64,7 @@ impl Policy for Fatal {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(20))
     }
 }

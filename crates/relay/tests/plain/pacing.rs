@@ -12,7 +12,7 @@ use midspan_linux::tcp;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
     Admission, Configured, Decision, FirstFlight, KnowledgeParts, LegDecision, LegSettings, Pacing,
-    PacingBy, Policy, Request, SessionSample, SessionSettings, Start,
+    PacingBy, Policy, Request, SessionId, SessionSample, SessionSettings, Start,
 };
 use midspan_relay::{Relay, Settings};
 use midspan_units::{ByteSize, Time, TimeSpan};
@@ -150,7 +150,7 @@ impl Policy for Spread {
         Decision::default()
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         None
     }
 }
@@ -221,7 +221,7 @@ impl Policy for Always {
         }
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(10))
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
     Admission, Decision, Handshake, KnowledgeParts, LegDecision, LegSettings, Policy, Request,
-    SessionSample, SessionSettings, Start,
+    SessionId, SessionSample, SessionSettings, Start,
 };
 use midspan_relay::{Error, Relay, Settings};
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
@@ -63,7 +63,7 @@ impl Policy for Recorder {
         self.decision
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(20))
     }
 }

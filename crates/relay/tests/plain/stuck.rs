@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
+    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionId, SessionSample,
     SessionSettings, Start,
 };
 use midspan_relay::access::AccessRules;
@@ -74,7 +74,7 @@ impl Policy for Endless {
         Decision::default()
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         None
     }
 }

@@ -74,7 +74,7 @@ impl<O: Observer> Simulation<O> {
         };
         let first = match &learning {
             Some(_) => Some(TimeSpan::ZERO),
-            None => policy.sampling_interval(),
+            None => policy.sampling_interval(number_of(relay)),
         };
         if let Some(after) = first {
             let at = state.start + after;
@@ -152,7 +152,7 @@ impl<O: Observer> Simulation<O> {
             }
         };
         let sends_ahead = policy.sends_ahead();
-        if let Some(interval) = policy.sampling_interval() {
+        if let Some(interval) = policy.sampling_interval(number_of(relay)) {
             self.schedule
                 .wake(self.places.control(relay), now + interval);
         }
@@ -229,7 +229,7 @@ impl<O: Observer> Simulation<O> {
         };
         let known = control.known.entry(session.node).or_default();
         let decision = *session.policy.sample(self.now, &sample, known).leg(side);
-        if let Some(interval) = session.policy.sampling_interval() {
+        if let Some(interval) = session.policy.sampling_interval(number_of(relay)) {
             let at = self.now + interval.max(TimeSpan::from_nanoseconds(1));
             self.schedule.wake(self.places.control(relay), at);
         }
@@ -255,7 +255,7 @@ impl<O: Observer> Simulation<O> {
     }
 
     fn session_sample(&self, relay: u32) -> SessionSample {
-        let session = SessionId(u64::from(relay));
+        let session = number_of(relay);
         let sessions = self.control.as_ref().map(|control| &control.sessions);
         let session_of = sessions.and_then(|sessions| sessions.get(&relay));
         let request = session_of.map(|session| session.request);
@@ -355,4 +355,9 @@ impl Thinning {
             },
         )
     }
+}
+
+/// The number of a relay's session, for its policy.
+fn number_of(relay: u32) -> SessionId {
+    SessionId(u64::from(relay))
 }

@@ -6,8 +6,8 @@
 use midspan_link::Step;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, KnowledgeParts, LegDecision, Policy, Request, SessionSample,
-    Start,
+    Admission, Decision, Handshake, KnowledgeParts, LegDecision, Policy, Request, SessionId,
+    SessionSample, Start,
 };
 use midspan_sim::proxy::RelayConfiguration;
 use midspan_sim::tcp::{ByteCounting, SenderConfiguration, Variant};
@@ -239,7 +239,7 @@ impl Policy for Changes {
         }
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(100))
     }
 }

@@ -12,7 +12,7 @@ use crate::overlay::{NodeName, RowLeg};
 pub struct Stop<'a> {
     /// Its name.
     pub name: &'a NodeName,
-    /// Its row, its load, and when it was heard.
+    /// Its row, its load, and when it answered last.
     pub state: NodeState<'a>,
     /// Reported times of the legs that begin at it.
     timed: Option<&'a LegsOut>,

@@ -3,6 +3,7 @@ use crate::Knowledge;
 use crate::automatic_ahead::AheadState;
 use crate::learned_start::SERVER_WINDOWS;
 
+/// A policy that decides everything at each reading.
 fn automatic(bbr: bool) -> Automatic {
     let leg = LegSettings::default().left_to_policy();
     let settings = SessionSettings {
@@ -17,7 +18,10 @@ fn automatic(bbr: bool) -> Automatic {
         receive_window: ByteSize::from_bytes(8 << 20),
         least_timeout: true,
     };
-    Automatic::new(settings, offered)
+    Automatic {
+        reads_early: false,
+        ..Automatic::new(settings, offered)
+    }
 }
 
 /// The same policy, with the key that switches sending ahead off.
@@ -470,4 +474,39 @@ fn a_download_that_filled_the_window_opens_the_next_one() {
     let with_buffer =
         opened(&|policy: &mut Automatic| policy.settings.server.receive_buffer = buffer);
     assert_eq!(with_buffer, None);
+}
+
+#[test]
+fn a_short_leg_changes_between_two_usual_readings_and_nothing_else_does() {
+    let mut policy = Automatic {
+        reads_early: true,
+        ..automatic(true)
+    };
+    let known = &mut Knowledge::default();
+    let milliseconds = TimeSpan::from_milliseconds;
+    let session = SessionId(1);
+    let mut interval = policy.sampling_interval(session).unwrap();
+    assert_eq!(interval, milliseconds(20));
+    let (mut now, mut changed, mut others) = (Time::ZERO, None, Vec::new());
+    for reading in 1_u32..=10 {
+        now += interval;
+        let mut sample = sample(1, 0, reading);
+        sample.client.minimum_round_trip_time = Some(milliseconds(4));
+        sample.client.round_trip_time = Some(milliseconds(4));
+        sample.client.bytes_acknowledged = ByteSize::from_bytes(u64::from(reading) * 66 * 1448);
+        let decision = policy.sample(now, &sample, known).client;
+        if decision.congestion_control.is_some() {
+            changed.get_or_insert(now);
+        }
+        if decision.least_timeout.is_some() {
+            others.push(now);
+        }
+        interval = policy.sampling_interval(session).unwrap();
+    }
+    // The first loss may be the end of slow start.
+    assert_eq!(changed, Some(Time::ZERO + milliseconds(60)));
+    assert_eq!(others, [Time::ZERO + milliseconds(100)]);
+    // It has changed, so it is read as usual.
+    assert_eq!(interval, milliseconds(100));
+    assert_eq!(policy.reason(session, Leg::Client).name(), "lossy");
 }

@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{
-    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample, Start,
+    Admission, Decision, Handshake, KnowledgeParts, Policy, Request, SessionId, SessionSample,
+    Start,
 };
 use midspan_units::{Time, TimeSpan};
 
@@ -56,7 +57,7 @@ impl Policy for Says {
         self.decision
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         Some(TimeSpan::from_milliseconds(100))
     }
 }

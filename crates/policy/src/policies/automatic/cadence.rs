@@ -1,0 +1,106 @@
+//! When the policy reads a session: usually each 100 ms, and more often early in a session with a short leg.
+//!
+//! A short leg that loses segments shows this within a few round trips, and a download of a few megabytes is over in a
+//! second. So in the first second the losses of short legs are read each 20 ms. Everything else is decided at
+//! the usual readings only.
+
+use midspan_units::{Time, TimeSpan};
+
+/// How often a session with data in flight is sampled.
+pub const USUAL: TimeSpan = TimeSpan::from_milliseconds(100);
+/// The same early in a session with a short leg.
+const EARLY: TimeSpan = TimeSpan::from_milliseconds(20);
+/// How long a session is early.
+const EARLY_TIME: TimeSpan = TimeSpan::from_seconds(1);
+
+/// When one session is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cadence {
+    /// Whether the losses of short legs matter.
+    reads_early: bool,
+    /// When everything is decided next.
+    usual_due: Time,
+    /// Until then, the session is early.
+    early_until: Time,
+    interval: TimeSpan,
+}
+
+impl Cadence {
+    /// The time until the first reading of a session; `reads_early` if the losses of short legs matter.
+    pub const fn first(reads_early: bool) -> TimeSpan {
+        match reads_early {
+            true => EARLY,
+            false => USUAL,
+        }
+    }
+
+    /// Of a session whose first reading comes now, after [`first`](Self::first).
+    pub fn new(now: Time, reads_early: bool) -> Self {
+        Self {
+            reads_early,
+            usual_due: now + (USUAL - Self::first(reads_early)),
+            early_until: now + EARLY_TIME,
+            interval: USUAL,
+        }
+    }
+
+    /// Takes note of a reading; returns whether everything is decided by it, or losses only. `is_watched`: the session has a
+    /// short leg that may still show losses.
+    pub fn handle_reading(&mut self, now: Time, is_watched: bool) -> bool {
+        let is_usual = !self.reads_early || now >= self.usual_due;
+        if is_usual {
+            self.usual_due = now + USUAL;
+        }
+        let left = self.usual_due.since(now);
+        let is_early = self.reads_early && is_watched && now < self.early_until;
+        self.interval = if is_early { EARLY.min(left) } else { left };
+        is_usual
+    }
+
+    /// The time until the next reading.
+    pub const fn interval(&self) -> TimeSpan {
+        self.interval
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The times of the readings in milliseconds, and whether everything is decided at each.
+    fn readings(reads_early: bool, watched_until: u64, count: usize) -> Vec<(u64, bool)> {
+        let mut now = Time::ZERO + Cadence::first(reads_early);
+        let mut cadence = Cadence::new(now, reads_early);
+        let mut readings = Vec::new();
+        for _ in 0..count {
+            let at = now.nanoseconds() / 1_000_000;
+            let is_usual = cadence.handle_reading(now, at < watched_until);
+            readings.push((at, is_usual));
+            now += cadence.interval();
+        }
+        readings
+    }
+
+    #[test]
+    fn without_a_short_leg_each_reading_is_a_usual_one() {
+        let usual = [(100, true), (200, true), (300, true)];
+        assert_eq!(readings(false, u64::MAX, 3), usual);
+        // The first reading shows that the legs are long. Everything is decided when it was before.
+        let long = [(20, false), (100, true), (200, true)];
+        assert_eq!(readings(true, 0, 3), long);
+    }
+
+    #[test]
+    fn short_legs_are_read_more_often_for_a_second_and_decided_as_often() {
+        let all = readings(true, u64::MAX, 60);
+        let usual: Vec<u64> = all.iter().filter(|it| it.1).map(|it| it.0).collect();
+        let expected: Vec<u64> = (1..=usual.len() as u64).map(|tenth| tenth * 100).collect();
+        assert_eq!(usual, expected);
+        assert_eq!(
+            all[..6].iter().map(|it| it.0).collect::<Vec<_>>(),
+            [20, 40, 60, 80, 100, 120]
+        );
+        let late = all.iter().filter(|(at, _)| *at > 1_020);
+        assert!(late.clone().count() > 5 && late.clone().all(|(_, is_usual)| *is_usual));
+    }
+}

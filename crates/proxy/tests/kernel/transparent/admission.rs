@@ -13,8 +13,8 @@ use midspan_linux::raw_packet::{Family, RawSocket};
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::opening_bound::OpeningLimits;
 use midspan_policy::{
-    Admission, Configured, Decision, Handshake, KnowledgeParts, Policy, Request, SessionSample,
-    SessionSettings, Start,
+    Admission, Configured, Decision, Handshake, KnowledgeParts, Policy, Request, SessionId,
+    SessionSample, SessionSettings, Start,
 };
 use midspan_proxy::gate::{Gate, GateListener, GateSettings};
 use midspan_relay::{Destination, Listener, ListenerMarks, Relay, Settings};
@@ -85,7 +85,7 @@ impl Policy for ByPort {
         self.otherwise.sample(now, sample, known)
     }
 
-    fn sampling_interval(&self) -> Option<TimeSpan> {
+    fn sampling_interval(&self, _: SessionId) -> Option<TimeSpan> {
         None
     }
 }

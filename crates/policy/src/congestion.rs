@@ -112,8 +112,8 @@ impl CongestionControl {
         )
     }
 
-    /// Whether further losses of this leg, which is short, may change the choice. On a leg below [`WATCHED`], recovery takes
-    /// no time worth a reading.
+    /// Whether further losses of this leg, which is short, may change the choice. On a leg of less than a
+    /// millisecond, recovery takes no time worth a reading.
     #[must_use]
     pub fn watches(&self, leg: &LegSample) -> bool {
         let least = leg.minimum_round_trip_time;

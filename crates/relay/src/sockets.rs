@@ -8,7 +8,6 @@ use midspan_units::TimeSpan;
 use rustix::io::Errno;
 
 use crate::leg_socket::LegSocket;
-use crate::observation::LegReport;
 use crate::sample::sample;
 use crate::system;
 
@@ -95,15 +94,5 @@ impl Sockets {
     /// The congestion control of a leg.
     pub fn congestion_control(&self, leg: Leg) -> Option<String> {
         tcp::congestion_control(self.of(leg)).ok()
-    }
-
-    /// The report of a leg, with a reading.
-    pub fn report(&self, leg: Leg) -> LegReport {
-        LegReport {
-            local: system::own_address(self.of(leg)),
-            peer: system::peer_address(self.of(leg)).ok().flatten(),
-            congestion_control: self.congestion_control(leg),
-            ..LegReport::from(&self.sample(leg).unwrap_or_default())
-        }
     }
 }

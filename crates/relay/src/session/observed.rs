@@ -6,7 +6,8 @@ use midspan_units::{ByteSize, Time, TimeSpan};
 
 use super::{Phase, Session};
 use crate::narrow::NarrowReport;
-use crate::observation::{ReportedPhase, SessionReport};
+use crate::observation::{LegReport, ReportedPhase, SessionReport};
+use crate::system;
 use crate::transfer::Transfer;
 
 impl Session {
@@ -45,10 +46,21 @@ impl Session {
         }
     }
 
+    /// The report of a leg, with a reading.
+    fn leg_report(&self, leg: Leg) -> LegReport {
+        let sockets = self.sockets();
+        LegReport {
+            local: system::own_address(sockets.of(leg)),
+            peer: system::peer_address(sockets.of(leg)).ok().flatten(),
+            congestion_control: sockets.congestion_control(leg),
+            ..LegReport::from(&sockets.sample(leg).unwrap_or_default())
+        }
+    }
+
     /// The report of the session, with a reading of both legs.
     pub fn report(&self, now: Time) -> SessionReport {
         let phase = self.reported_phase();
-        let legs = [Leg::Client, Leg::Server].map(|leg| self.sockets().report(leg));
+        let legs = [Leg::Client, Leg::Server].map(|leg| self.leg_report(leg));
         let narrow = self.narrow.as_ref();
         let sample = || self.sockets().sample(Leg::Client).unwrap_or_default();
         let narrow = narrow.map(|leg| leg.report(&sample()));

@@ -29,7 +29,7 @@ struct Arguments {
     /// Only the case with this number of flows: 1, 100 or 1000
     #[arg(long, value_parser = case_of)]
     flows: Option<u64>,
-    /// Runs of each simulator, alternating
+    /// Repetitions, each with a ratio of its own
     #[arg(long, default_value = "5", value_parser = clap::value_parser!(u16).range(1..))]
     repetitions: u16,
     /// Runs of each simulator in a repetition, alternating: their packets and times are added, so that short

@@ -140,6 +140,21 @@ mod tests {
         assert_eq!(timers.next(), None);
     }
 
+    #[test]
+    fn a_later_session_in_the_same_slot_keeps_its_deadline() {
+        let at = Time::from_nanoseconds;
+        let [former, later] = [5, (1 << 31) + 5].map(Key::from_number);
+        assert_eq!(former.slot(), later.slot());
+        let mut timers = Timers::default();
+        timers.set(former, Some(at(10)));
+        timers.set(later, Some(at(20)));
+        assert_eq!(timers.get(former), None);
+        timers.set(former, None);
+        assert_eq!(timers.get(later), Some(at(20)));
+        assert_eq!(timers.pop_due(at(20)), Some(later));
+        assert_eq!(timers.next(), None);
+    }
+
     proptest! {
         /// Like a sorted list of all deadlines.
         #[test]

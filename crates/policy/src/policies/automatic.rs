@@ -93,7 +93,7 @@ pub struct Automatic {
     settings: SessionSettings,
     offered: Offered,
     /// Whether the losses of a short leg may change its congestion control, so that sessions are read often at first.
-    reads_early: bool,
+    watches_losses: bool,
     sessions: BTreeMap<SessionId, SessionState>,
 }
 
@@ -113,7 +113,7 @@ impl Automatic {
     pub fn new(settings: SessionSettings, offered: Offered) -> Self {
         Self {
             configured: Configured::new(settings.clone()),
-            reads_early: offered.bbr && settings.chooses_congestion_control(),
+            watches_losses: offered.bbr && settings.chooses_congestion_control(),
             settings,
             offered,
             sessions: BTreeMap::new(),
@@ -149,7 +149,7 @@ impl Automatic {
 
     /// Takes a reading between the usual ones, by which only the congestion control of a short leg may change. `None` if
     /// this reading is a usual one.
-    fn sample_early(
+    fn sample_losses(
         &mut self,
         now: Time,
         sample: &SessionSample,
@@ -163,8 +163,8 @@ impl Automatic {
         }
         let SessionState { client, server, .. } = session;
         Some(Decision {
-            client: client.handle_early_sample(&sample.client),
-            server: server.handle_early_sample(&sample.server),
+            client: client.handle_losses(&sample.client),
+            server: server.handle_losses(&sample.server),
         })
     }
 
@@ -194,7 +194,7 @@ impl Automatic {
                     client: leg(&settings.client, is_lossy_client),
                     server: leg(&settings.server, is_lossy_server),
                     arrivals: Arrivals::default(),
-                    cadence: Cadence::new(now, self.reads_early),
+                    cadence: Cadence::new(now, self.watches_losses),
                 })
             }
         }
@@ -379,7 +379,7 @@ impl Policy for Automatic {
         sample: &SessionSample,
         known: &mut dyn KnowledgeParts,
     ) -> Decision {
-        if let Some(decision) = self.sample_early(now, sample, known) {
+        if let Some(decision) = self.sample_losses(now, sample, known) {
             return decision;
         }
         let sample = &SessionSample {
@@ -494,7 +494,7 @@ impl Policy for Automatic {
     fn sampling_interval(&self, session: SessionId) -> Option<TimeSpan> {
         let known = self.sessions.get(&session);
         let interval = known.map(|session| session.cadence.interval());
-        Some(interval.unwrap_or_else(|| Cadence::first(self.reads_early)))
+        Some(interval.unwrap_or_else(|| Cadence::first(self.watches_losses)))
     }
 }
 

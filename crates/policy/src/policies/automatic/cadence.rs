@@ -1,4 +1,4 @@
-//! When the policy reads a session: usually each 100 ms, and more often early in a session with a short leg.
+//! When the policy reads a session: usually each 100 ms, and more often while a session with a short leg is young.
 //!
 //! A short leg that loses segments shows this within a few round trips, and a download of a few megabytes is over in a
 //! second. So in the first second the losses of short legs are read each 20 ms. Everything else is decided at
@@ -8,38 +8,38 @@ use midspan_units::{Time, TimeSpan};
 
 /// How often a session with data in flight is sampled.
 pub const USUAL: TimeSpan = TimeSpan::from_milliseconds(100);
-/// The same early in a session with a short leg.
-const EARLY: TimeSpan = TimeSpan::from_milliseconds(20);
-/// How long a session is early.
-const EARLY_TIME: TimeSpan = TimeSpan::from_seconds(1);
+/// The same while a session with a short leg is young.
+const YOUNG: TimeSpan = TimeSpan::from_milliseconds(20);
+/// How long a session is young.
+const YOUNG_TIME: TimeSpan = TimeSpan::from_seconds(1);
 
 /// When one session is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cadence {
     /// Whether the losses of short legs matter.
-    reads_early: bool,
+    watches_losses: bool,
     /// When everything is decided next.
     usual_due: Time,
-    /// Until then, the session is early.
-    early_until: Time,
+    /// Until then, the session is young.
+    young_until: Time,
     interval: TimeSpan,
 }
 
 impl Cadence {
-    /// The time until the first reading of a session; `reads_early` if the losses of short legs matter.
-    pub const fn first(reads_early: bool) -> TimeSpan {
-        match reads_early {
-            true => EARLY,
+    /// The time until the first reading of a session; `watches_losses` if the losses of short legs matter.
+    pub const fn first(watches_losses: bool) -> TimeSpan {
+        match watches_losses {
+            true => YOUNG,
             false => USUAL,
         }
     }
 
     /// Of a session whose first reading comes now, after [`first`](Self::first).
-    pub fn new(now: Time, reads_early: bool) -> Self {
+    pub fn new(now: Time, watches_losses: bool) -> Self {
         Self {
-            reads_early,
-            usual_due: now + (USUAL - Self::first(reads_early)),
-            early_until: now + EARLY_TIME,
+            watches_losses,
+            usual_due: now + (USUAL - Self::first(watches_losses)),
+            young_until: now + YOUNG_TIME,
             interval: USUAL,
         }
     }
@@ -47,13 +47,13 @@ impl Cadence {
     /// Takes note of a reading; returns whether everything is decided by it, or losses only. `is_watched`: the session has a
     /// short leg that may still show losses.
     pub fn handle_reading(&mut self, now: Time, is_watched: bool) -> bool {
-        let is_usual = !self.reads_early || now >= self.usual_due;
+        let is_usual = !self.watches_losses || now >= self.usual_due;
         if is_usual {
             self.usual_due = now + USUAL;
         }
         let left = self.usual_due.since(now);
-        let is_early = self.reads_early && is_watched && now < self.early_until;
-        self.interval = if is_early { EARLY.min(left) } else { left };
+        let is_young = self.watches_losses && is_watched && now < self.young_until;
+        self.interval = if is_young { YOUNG.min(left) } else { left };
         is_usual
     }
 
@@ -68,9 +68,9 @@ mod tests {
     use super::*;
 
     /// The times of the readings in milliseconds, and whether everything is decided at each.
-    fn readings(reads_early: bool, watched_until: u64, count: usize) -> Vec<(u64, bool)> {
-        let mut now = Time::ZERO + Cadence::first(reads_early);
-        let mut cadence = Cadence::new(now, reads_early);
+    fn readings(watches_losses: bool, watched_until: u64, count: usize) -> Vec<(u64, bool)> {
+        let mut now = Time::ZERO + Cadence::first(watches_losses);
+        let mut cadence = Cadence::new(now, watches_losses);
         let mut readings = Vec::new();
         for _ in 0..count {
             let at = now.nanoseconds() / 1_000_000;

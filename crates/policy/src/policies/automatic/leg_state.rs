@@ -77,7 +77,7 @@ impl LegState {
     }
 
     /// Takes a reading between the usual ones.
-    pub fn handle_early_sample(&mut self, outbound: &LegSample) -> LegDecision {
+    pub fn handle_losses(&mut self, outbound: &LegSample) -> LegDecision {
         let mut decision = LegDecision::default();
         if let Some(control) = &mut self.congestion
             && control.watches(outbound)

@@ -19,7 +19,7 @@ fn automatic(bbr: bool) -> Automatic {
         least_timeout: true,
     };
     Automatic {
-        reads_early: false,
+        watches_losses: false,
         ..Automatic::new(settings, offered)
     }
 }
@@ -479,7 +479,7 @@ fn a_download_that_filled_the_window_opens_the_next_one() {
 #[test]
 fn a_short_leg_changes_between_two_usual_readings_and_nothing_else_does() {
     let mut policy = Automatic {
-        reads_early: true,
+        watches_losses: true,
         ..automatic(true)
     };
     let known = &mut Knowledge::default();

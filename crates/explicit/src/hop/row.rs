@@ -236,8 +236,8 @@ fn read_leg<'a>(mut words: impl Iterator<Item = &'a str>) -> Option<RowLeg> {
         "-" => None,
         kilobits => {
             let kilobits: u64 = kilobits.parse().ok()?;
-            let rate = (kilobits <= HIGHEST_RATE).then_some(kilobits * 1000)?;
-            Some(BitRate::from_bits_per_second(rate)?)
+            let kilobits = Some(kilobits).filter(|rate| *rate <= HIGHEST_RATE)?;
+            Some(BitRate::from_bits_per_second(kilobits * 1000)?)
         }
     };
     let congestion = Congestion::of_name(words.next()?);
@@ -300,6 +300,7 @@ mod tests {
             "leg sin 1 1000001 - cubic",
             "leg sin 1 0 0 cubic",
             "leg sin 1 0 1000000001 cubic",
+            "leg sin 1 0 18446744073709551615 cubic",
             "leg sin 1 0 -",
             "leg sin 99999999999 0 - cubic",
         ] {

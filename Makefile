@@ -73,16 +73,15 @@ endif
 	install -D --mode=644 deploy/midspan.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/midspan.conf
 	if [ -z "$(DESTDIR)" ] && command -v systemd-sysusers >/dev/null; then systemd-sysusers midspan.conf; fi
 
-# With the profile of the tests: it compiles in half the time of a release, and make test uses what is compiled. The demo's
-# path has 20 Mbit/s.
+# Not optimized: it compiles in half the time of a release. The demo's path has 20 Mbit/s.
 build-demo: dependencies
-	cargo build --package midspan
+	cargo build --profile demo --package midspan
 
 demo: build-demo
-	target/debug/midspan demo
+	target/demo/midspan demo
 
 demo-busy: build-demo
-	scripts/demo-busy target/debug/midspan
+	scripts/demo-busy target/demo/midspan
 
 # Kernel tests that passed in their second try only (MIDSPAN_TEST_TRIES=2) are listed at the end.
 second_tries := $(CURDIR)/target/second-tries

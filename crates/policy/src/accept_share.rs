@@ -6,23 +6,78 @@
 //! kernel wakes the same thread first each time, so sessions that last would gather there. A thread
 //! with clearly more sessions than the mean of all therefore leaves connections to the others.
 //!
+//! Which difference is clear depends on how long the sessions last. Where many end in each second, the
+//! numbers fluctuate, a difference is soon over, and to leave a socket and wake another thread costs more
+//! than it brings. Where few end, they may be bulk transfers that have begun together, and each thread is to
+//! get its share of them.
+//!
 //! SYNs arrive in the same way: any thread that is free reads them, often the same one. But here the
 //! thread can name another one that is to accept the connection, at little cost. So a smaller
 //! difference suffices, and a few bulk transfers that begin together use all threads.
 
+use midspan_units::{Time, TimeSpan};
+
 /// Sessions above the mean that are no reason to leave a shared socket to the others, …
-const SLACK: u64 = 4;
+const SLACK: u64 = 2;
+/// … the same where many sessions end, …
+const SLACK_WITH_CHURN: u64 = 4;
 /// … or to pass on a connection whose SYN the thread has read; …
 const KEPT_SLACK: u64 = 1;
 /// … and the same for both, as a part of the mean, as a divisor.
 const PART: u64 = 8;
 
+/// Many sessions of a thread end if their mean distance is at most this …
+const CHURN_DISTANCE: TimeSpan = TimeSpan::from_milliseconds(10);
+/// … in a period of at least this length.
+const CHURN_PERIOD: TimeSpan = TimeSpan::from_milliseconds(100);
+
+/// Whether many sessions of a thread end in each second.
+#[derive(Debug, Clone, Copy)]
+pub struct Churn {
+    /// When the present period began, and how many sessions had ended before.
+    period: (Time, u64),
+    /// The result of the last period.
+    is_high: bool,
+}
+
+impl Churn {
+    /// No sessions have ended yet.
+    #[must_use]
+    pub const fn new(now: Time) -> Self {
+        Self {
+            period: (now, 0),
+            is_high: false,
+        }
+    }
+
+    /// Until now, this many sessions have ended since the thread began.
+    pub fn update(&mut self, ended: u64, now: Time) {
+        let (began, before) = self.period;
+        let elapsed = now.since(began);
+        if elapsed < CHURN_PERIOD {
+            return;
+        }
+        self.is_high = match ended.saturating_sub(before) {
+            0 => false,
+            count => elapsed / count <= CHURN_DISTANCE,
+        };
+        self.period = (now, ended);
+    }
+
+    const fn slack(self) -> u64 {
+        match self.is_high {
+            true => SLACK_WITH_CHURN,
+            false => SLACK,
+        }
+    }
+}
+
 /// Whether a thread with this many sessions accepts more. `all` has the sessions of each thread that
 /// shares the socket, this one included. At least one of them accepts at any time, because not all can
 /// have more than the mean.
 #[must_use]
-pub fn accepts(own: u64, all: impl IntoIterator<Item = u64>) -> bool {
-    is_near_mean(own, all, SLACK)
+pub fn accepts(own: u64, all: impl IntoIterator<Item = u64>, churn: Churn) -> bool {
+    is_near_mean(own, all, churn.slack())
 }
 
 /// Whether a thread with this many sessions, connections that it is expected to accept included, keeps a
@@ -51,14 +106,35 @@ mod tests {
 
     #[test]
     fn a_thread_with_more_than_the_mean_leaves_connections_to_the_others() {
-        // The mean of 8 sessions and 0 is 4.
-        assert!(accepts(8, [8, 0]));
-        assert!(!accepts(9, [9, 0]));
-        assert!(accepts(0, [9, 0]));
+        let low = Churn::new(Time::ZERO);
+        // The mean of 4 sessions and 0 is 2.
+        assert!(accepts(4, [4, 0], low));
+        assert!(!accepts(5, [5, 0], low));
+        assert!(accepts(0, [5, 0], low));
         // An eighth above the mean of 1,000.
-        assert!(accepts(1_125, [1_125, 875]));
-        assert!(!accepts(1_126, [1_126, 874]));
-        assert!(accepts(7, [7]) && accepts(0, []));
+        assert!(accepts(1_125, [1_125, 875], low));
+        assert!(!accepts(1_126, [1_126, 874], low));
+        assert!(accepts(7, [7], low) && accepts(0, [], low));
+    }
+
+    #[test]
+    fn a_difference_counts_less_where_many_sessions_end() {
+        let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
+        let mut churn = Churn::new(at(0));
+        churn.update(1_000, at(99));
+        assert!(!accepts(5, [5, 0], churn));
+        // 20 ms from one end to the next.
+        churn.update(5, at(100));
+        assert!(!accepts(5, [5, 0], churn));
+        // 10 ms.
+        churn.update(15, at(200));
+        assert!(accepts(5, [5, 0], churn) && accepts(8, [8, 0], churn));
+        assert!(!accepts(9, [9, 0], churn));
+        // After a pause, the next period is the pause.
+        churn.update(16, at(60_000));
+        assert!(!accepts(5, [5, 0], churn));
+        churn.update(16, at(60_100));
+        assert!(!accepts(5, [5, 0], churn));
     }
 
     #[test]
@@ -77,7 +153,8 @@ mod tests {
     proptest! {
         #[test]
         fn someone_accepts_at_any_time(all in proptest::collection::vec(any::<u64>(), 1..20)) {
-            prop_assert!(all.iter().any(|own| accepts(*own, all.iter().copied())));
+            let low = Churn::new(Time::ZERO);
+            prop_assert!(all.iter().any(|own| accepts(*own, all.iter().copied(), low)));
             prop_assert!(all.iter().any(|own| keeps(*own, all.iter().copied())));
         }
     }

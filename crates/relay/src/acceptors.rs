@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
+use midspan_policy::accept_share::Churn;
 use midspan_policy::suspects::Treatment;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -147,8 +148,8 @@ impl Acceptors {
 
     /// Watches only those shared sockets from which this thread [accepts](Loads::accepts), by its
     /// sessions and those of the other threads. Returns whether it leaves a socket to the others that
-    /// it watched before: one of them may not watch it yet.
-    pub fn balance(&mut self, thread: usize, loads: &Loads, now: Time) -> bool {
+    /// it watched before, and one of them may not watch it yet.
+    pub fn balance(&mut self, thread: (usize, Churn), loads: &Loads, now: Time) -> bool {
         let mut leaves = false;
         for index in 0..self.list.len() {
             let acceptor = &mut self.list[index];
@@ -169,7 +170,24 @@ impl Acceptors {
                 _ => {}
             }
         }
-        leaves
+        let has_left = self.list.iter().any(|acceptor| acceptor.is_left_to_others);
+        let have_others_left = loads.note_left(thread.0, has_left);
+        leaves && have_others_left
+    }
+
+    /// Whether other threads, which share the socket, [accept](Loads::accepts) its next connection instead of this
+    /// thread.
+    pub fn leaves_to_others(
+        &self,
+        index: usize,
+        thread: (usize, Churn),
+        loads: &Loads,
+        now: Time,
+    ) -> bool {
+        let acceptor = self.list.get(index);
+        acceptor
+            .and_then(|acceptor| acceptor.sharing.as_ref())
+            .is_some_and(|sharing| !loads.accepts(thread, sharing, now))
     }
 
     /// Watches an acceptor's socket for connections; pauses the acceptor if this fails.

@@ -81,6 +81,11 @@ impl Clockwork {
         self.now
     }
 
+    /// How long this turn has lasted.
+    pub fn elapsed(&self) -> TimeSpan {
+        self.clock.now().since(self.now)
+    }
+
     /// The number of this turn.
     pub const fn turn(&self) -> u64 {
         self.turn

@@ -15,6 +15,13 @@ mod tests;
 /// 6928: 10 segments), so that a download is spliced from its second read on.
 pub const BULK_AT_LEAST: u32 = 8 << 10;
 
+/// Actions of a direction before the other sessions have their turn: about 16 reads and writes.
+const ACTIONS_PER_TURN: u32 = 32;
+
+/// The same for a direction in bulk mode: a read and a write. Until the next turn of this session, more of its data
+/// arrives, and fewer, larger pieces cost less CPU time.
+const BULK_ACTIONS_PER_TURN: u32 = 2;
+
 /// How bytes are moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -128,6 +135,14 @@ impl Direction {
             Inbound::Open if !self.readable => Action::WaitReadable,
             Inbound::Open if self.bulk && !self.urgent => Action::Read(Method::Splice),
             Inbound::Open => Action::Read(Method::Copy),
+        }
+    }
+
+    /// How many actions it may have before the other sessions have their turn.
+    pub const fn actions_per_turn(&self) -> u32 {
+        match self.bulk {
+            true => BULK_ACTIONS_PER_TURN,
+            false => ACTIONS_PER_TURN,
         }
     }
 

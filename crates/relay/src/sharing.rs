@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use midspan_policy::accept_share;
+use midspan_policy::accept_share::{self, Churn};
 use midspan_units::{Time, TimeSpan};
 
 use super::register::SharedSocket;
@@ -35,6 +35,8 @@ struct Load {
     /// Connections for which the thread was [chosen](Loads::choose), and which it has not accepted
     /// yet.
     expected: AtomicU64,
+    /// Whether the thread leaves a shared listening socket to the others and does not watch it.
+    has_left: AtomicBool,
 }
 
 impl Load {
@@ -115,6 +117,21 @@ impl Loads {
         self.0.iter().map(Load::sessions)
     }
 
+    /// A thread watches all its sockets from now on, or has left one to the others. Returns whether another thread has
+    /// left one, too.
+    ///
+    /// If two threads leave a socket at the same moment, at least one of them gets `true`.
+    pub fn note_left(&self, thread: usize, has_left: bool) -> bool {
+        if let Some(load) = self.0.get(thread) {
+            load.has_left.store(has_left, Ordering::SeqCst);
+        }
+        let others = self.0.iter().enumerate().filter(|(it, _)| *it != thread);
+        has_left
+            && others
+                .map(|(_, load)| load)
+                .any(|load| load.has_left.load(Ordering::SeqCst))
+    }
+
     /// Whether a thread waits for events.
     pub fn waits(&self, thread: usize) -> bool {
         let load = self.0.get(thread);
@@ -157,14 +174,19 @@ impl Loads {
 
     /// Whether a thread accepts connections from a socket that these threads share. A thread that hangs
     /// does not count: connections would wait until it is replaced.
-    pub fn accepts(&self, thread: usize, sharing: &Range<usize>, now: Time) -> bool {
+    pub fn accepts(
+        &self,
+        (thread, churn): (usize, Churn),
+        sharing: &Range<usize>,
+        now: Time,
+    ) -> bool {
         let Some(own) = self.0.get(thread).map(Load::sessions) else {
             return true;
         };
         let all = self.0.get(sharing.clone()).unwrap_or_default();
         let all = (sharing.start..).zip(all);
         let moving = all.filter(|(number, load)| *number == thread || load.moves(now));
-        accept_share::accepts(own, moving.map(|(_, load)| load.sessions()))
+        accept_share::accepts(own, moving.map(|(_, load)| load.sessions()), churn)
     }
 }
 
@@ -231,6 +253,18 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_leaves_a_socket_learns_whether_another_one_has_left_it() {
+        let loads = Loads::of(3);
+        assert!(!loads.note_left(0, true));
+        assert!(!loads.note_left(1, false));
+        assert!(loads.note_left(1, true));
+        assert!(!loads.note_left(0, false));
+        assert!(loads.note_left(2, true));
+        assert!(!loads.note_left(1, false));
+        assert!(!loads.note_left(2, true));
+    }
+
+    #[test]
     fn a_thread_keeps_its_connections_until_it_has_more_than_the_others() {
         let loads = Loads::of(2);
         let now = Time::from_nanoseconds(1) + TimeSpan::from_seconds(1);
@@ -267,7 +301,8 @@ mod tests {
     fn only_threads_that_share_the_socket_count() {
         let loads = Loads::of(4);
         assert!(loads.set(0, 9) && !loads.set(0, 9));
-        let accepts = |thread, sharing| loads.accepts(thread, &sharing, Time::ZERO);
+        let churn = Churn::new(Time::ZERO);
+        let accepts = |thread, sharing| loads.accepts((thread, churn), &sharing, Time::ZERO);
         assert!(!accepts(0, 0..2) && accepts(1, 0..2));
         loads.set(2, 100);
         loads.set(3, 100);
@@ -281,7 +316,8 @@ mod tests {
     fn a_socket_is_not_left_to_a_thread_that_hangs() {
         let loads = Loads::of(2);
         let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
-        let accepts = |milliseconds| loads.accepts(0, &(0..2), at(milliseconds));
+        let churn = Churn::new(Time::ZERO);
+        let accepts = |milliseconds| loads.accepts((0, churn), &(0..2), at(milliseconds));
         loads.set(0, 9);
         // The other thread waits for events, for however long.
         assert!(!accepts(60_000));

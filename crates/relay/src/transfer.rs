@@ -29,9 +29,6 @@ use crate::seeded_faults::{self, Fault};
 
 pub use handed::{HeldData, TakenData};
 
-/// Actions of one direction before the other sessions have their turn: about 16 reads and writes.
-const ACTIONS_PER_TURN: usize = 32;
-
 /// Resources that the sessions of one thread share.
 #[derive(Debug)]
 pub struct Shared {
@@ -170,7 +167,8 @@ impl Transfer {
         self.throttle.take_if(|throttle| throttle.lift_room());
     }
 
-    /// Moves as much data as possible from one leg to the other, with at most [`ACTIONS_PER_TURN`] actions.
+    /// Moves as much data as possible from one leg to the other, with at most as many actions as
+    /// [a turn has](Direction::actions_per_turn).
     ///
     /// `last`: the other direction is complete, and both sockets will be closed after this direction. Closing
     /// sends the FIN, so the end is passed on without a `shutdown(2)`. `doubtful`: an end that is read may be
@@ -186,7 +184,9 @@ impl Transfer {
         now: Time,
     ) -> Moved {
         let mut moved = Moved::default();
-        for _ in 0..ACTIONS_PER_TURN {
+        let mut actions = 0;
+        while actions < self.direction.actions_per_turn() {
+            actions += 1;
             let action = self.direction.next();
             let (before, permitted) = (moved.read, shared.meter.left());
             if permitted == 0 && self.direction.is_to_read() {

@@ -279,6 +279,10 @@ impl Sessions {
             self.timers.set(key, None);
             self.measuring.begin_bounding(session, acceptors, now);
         }
+        if session.queued {
+            // Its turn comes when those before it have had theirs.
+            return None;
+        }
         self.advance(key, acceptors, now)
     }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use midspan_policy::SamplingPace;
+use midspan_policy::accept_share::Churn;
 use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::Event;
 use rustix::io::Errno;
@@ -50,6 +51,10 @@ pub use updates::Update;
 const EVENTS: usize = 512;
 /// Sessions whose deadline is handled in one turn. After a pause of the process, all deadlines may have passed.
 const DEADLINES_AT_ONCE: usize = 256;
+/// Turns that unfinished sessions have before the thread looks for events again, …
+const UNFINISHED_AT_ONCE: usize = 64;
+/// … and how long after the beginning of the thread's turn the last of them begins.
+const UNFINISHED_SPAN: TimeSpan = TimeSpan::from_milliseconds(1);
 
 /// One thread of the relay.
 pub struct RelayThread {
@@ -69,6 +74,7 @@ pub struct RelayThread {
     /// This thread's number, and the number of each thread's sessions.
     number: usize,
     loads: Loads,
+    churn: Churn,
     /// Whether events of sources have been read and not handled.
     has_lost_events: bool,
     /// The connections of this thread, and which of them is being handled.
@@ -189,6 +195,7 @@ impl RelayThread {
             counters,
             number,
             loads,
+            churn: Churn::new(Time::ZERO),
             has_lost_events: false,
             register,
             source_in_hand: None,
@@ -261,14 +268,7 @@ impl RelayThread {
             self.handle_event(event, now);
             self.register.put_in_hand(None);
         }
-        for _ in 0..self.sessions.unfinished() {
-            if let Some(key) = self.sessions.next_unfinished() {
-                self.sessions.put_in_hand(key);
-            }
-            let over = self.sessions.go_on(&mut self.acceptors, now);
-            self.take_back(over);
-            self.register.put_in_hand(None);
-        }
+        self.continue_unfinished(now);
         for _ in 0..DEADLINES_AT_ONCE {
             let Some(key) = self.sessions.pop_due(now) else {
                 break;
@@ -322,11 +322,34 @@ impl RelayThread {
         Ok(true)
     }
 
+    /// Gives unfinished sessions their turns, one after the other, until the thread should look for events again.
+    fn continue_unfinished(&mut self, now: Time) {
+        for _ in 0..UNFINISHED_AT_ONCE {
+            let Some(key) = self.sessions.next_unfinished() else {
+                return;
+            };
+            self.sessions.put_in_hand(key);
+            let over = self.sessions.go_on(&mut self.acceptors, now);
+            self.take_back(over);
+            self.register.put_in_hand(None);
+            if self.clockwork.elapsed() >= UNFINISHED_SPAN {
+                return;
+            }
+        }
+    }
+
     /// Leaves shared listening sockets to the other threads while they have clearly fewer sessions.
     fn share_sockets(&mut self, now: Time) {
         let sessions = self.counters.sessions_active.get();
         self.loads.set(self.number, sessions);
-        if self.acceptors.balance(self.number, &self.loads, now) {
+        self.churn.update(
+            self.counters.sessions_opened.get().saturating_sub(sessions),
+            now,
+        );
+        if self
+            .acceptors
+            .balance((self.number, self.churn), &self.loads, now)
+        {
             // Each thread finds out for itself that the others have more sessions.
             self.control.wake();
         }
@@ -426,12 +449,30 @@ impl RelayThread {
         let Some(acceptor) = self.acceptors.get_mut(index) else {
             return;
         };
-        let most = acceptor.crowd.next_turn(turn);
-        if !self.accept(index, most)
-            && let Some(acceptor) = self.acceptors.get_mut(index)
-        {
-            acceptor.crowd = Crowd::default();
+        for _ in 0..acceptor.crowd.next_turn(turn) {
+            if self.leaves_to_others(index) {
+                return;
+            }
+            if !self.accept(index, 1) {
+                if let Some(acceptor) = self.acceptors.get_mut(index) {
+                    acceptor.crowd = Crowd::default();
+                }
+                return;
+            }
         }
+    }
+
+    /// Whether this thread leaves the next connection of a listening socket to other threads. Many connections may
+    /// arrive in one turn of the thread, so this is not left to the end of the turn.
+    fn leaves_to_others(&self, index: usize) -> bool {
+        self.loads
+            .set(self.number, self.counters.sessions_active.get());
+        self.acceptors.leaves_to_others(
+            index,
+            (self.number, self.churn),
+            &self.loads,
+            self.clockwork.now(),
+        )
     }
 
     /// Accepts at most this many waiting connections; returns whether more may wait.

@@ -5,12 +5,14 @@ mod bench;
 mod many;
 mod model;
 
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use rustix::event::epoll::EventFlags;
 
 use super::*;
 use crate::listener::Language;
+use crate::pipes::BUFFER_SIZE;
 use bench::{Bench, MOMENT, NEGOTIATION_TIMEOUT};
 
 #[test]
@@ -137,8 +139,8 @@ fn a_client_that_sends_no_request_is_given_up_by_the_clock_of_the_test() {
 #[test]
 fn a_shared_socket_is_left_to_threads_with_fewer_sessions() {
     let mut bench = Bench::sharing(0..2);
-    // The ninth session is more than four above the mean; the second thread has none.
-    for _ in 0..9 {
+    // With the fifth session, the thread is more than two above the mean; the second thread has none.
+    for _ in 0..5 {
         assert!(bench.is_listening());
         bench.call();
     }
@@ -150,7 +152,72 @@ fn a_shared_socket_is_left_to_threads_with_fewer_sessions() {
     assert!(bench.is_listening());
     // The socket has the connections that arrived meanwhile.
     bench.call();
-    assert_eq!(bench.thread.counters().sessions_active.get(), 10);
+    assert_eq!(bench.thread.counters().sessions_active.get(), 6);
+}
+
+#[test]
+fn a_burst_of_connections_in_one_turn_is_shared_too() {
+    let mut bench = Bench::sharing(0..2);
+    let listener = bench.world.borrow().listener;
+    bench.world.borrow_mut().waiting = 16;
+    bench.turn(MOMENT, &[(listener, EventFlags::IN); 16]);
+    assert_eq!(bench.thread.counters().sessions_active.get(), 5);
+    assert!(!bench.is_listening());
+    // Connections wait in turn after turn, so the thread accepts several for each event.
+    let mut bench = Bench::sharing(0..2);
+    let listener = bench.world.borrow().listener;
+    bench.world.borrow_mut().waiting = 16;
+    bench.loads.set(1, 4);
+    for _ in 0..5 {
+        bench.turn(MOMENT, &[(listener, EventFlags::IN)]);
+    }
+    assert_eq!(bench.thread.counters().sessions_active.get(), 9);
+    assert!(!bench.is_listening());
+}
+
+/// A piece of bulk data, which fills the buffer of a read.
+static PIECE: [u8; BUFFER_SIZE] = [0x5a; BUFFER_SIZE];
+
+#[test]
+fn sessions_with_much_data_take_turns() {
+    let mut bench = Bench::new();
+    let flows = [(); 2].map(|()| {
+        let (client, server) = bench.call();
+        bench.server_answers();
+        (client, server)
+    });
+    for (client, _) in flows {
+        (0..20).for_each(|_| bench.sends(client, &PIECE));
+    }
+    bench.world.borrow_mut().sends.clear();
+    bench.turn(MOMENT, &flows.map(|(client, _)| (client, DATA)));
+    let sends = std::mem::take(&mut bench.world.borrow_mut().sends);
+    assert_eq!(sends.len(), 40);
+    let turns = sends.chunk_by(|before, after| before == after);
+    let longest = turns.map(<[RawFd]>::len).max();
+    assert_eq!(longest, Some(2), "{sends:?}");
+    assert_eq!(bench.thread.sessions.unfinished(), 0);
+}
+
+#[test]
+fn a_session_without_end_does_not_keep_the_thread_from_its_events() {
+    let mut bench = Bench::new();
+    let (client, server) = bench.call();
+    bench.server_answers();
+    (0..1000).for_each(|_| bench.sends(client, &PIECE));
+    let pieces = |bench: &Bench| bench.got(server).len() / PIECE.len();
+    bench.turn(MOMENT, &[(client, DATA)]);
+    // A read that is not followed by a separate write is one action, and a turn has two of them.
+    assert_eq!(pieces(&bench), 2 + 2 * UNFINISHED_AT_ONCE);
+    assert_eq!(bench.thread.deadline().unwrap().reason, Reason::Unfinished);
+    // It waits for its turn, so an event does not give it another one.
+    bench.turn(Duration::ZERO, &[(client, DATA)]);
+    assert_eq!(bench.last_wait(), Some(Duration::ZERO));
+    assert_eq!(pieces(&bench), 2 * UNFINISHED_AT_ONCE);
+    // A turn that has lasted long ends with one of them.
+    bench.world.borrow_mut().time_of_send = UNFINISHED_SPAN.into();
+    bench.turn(Duration::ZERO, &[]);
+    assert_eq!(pieces(&bench), 2);
 }
 
 #[test]

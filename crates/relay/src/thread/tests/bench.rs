@@ -63,7 +63,7 @@ pub struct World {
     /// Time since the start.
     time: Duration,
     /// The descriptors of the listener, and of the legs.
-    listener: RawFd,
+    pub listener: RawFd,
     pub client: RawFd,
     pub server: RawFd,
     tokens: BTreeMap<RawFd, u64>,
@@ -71,8 +71,13 @@ pub struct World {
     events: Vec<(RawFd, EventFlags)>,
     /// The requested time-outs of the waits.
     waits: Vec<Option<Duration>>,
-    waiting: usize,
+    /// Connections that wait on the listening socket.
+    pub waiting: usize,
     pub legs: BTreeMap<RawFd, Far>,
+    /// The socket of each piece that the relay has sent.
+    pub sends: Vec<RawFd>,
+    /// How long each of these calls takes.
+    pub time_of_send: Duration,
 }
 
 struct Script {
@@ -166,6 +171,11 @@ impl Kernel for Script {
     }
 
     fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize> {
+        let mut world = self.world.borrow_mut();
+        world.sends.push(socket);
+        let time = world.time_of_send;
+        world.time += time;
+        drop(world);
         self.leg(socket, |far| {
             let count = far.room.map_or(bytes.len(), |room| room.min(bytes.len()));
             if count == 0 {

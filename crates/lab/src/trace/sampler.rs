@@ -5,7 +5,8 @@
 //! takes the kernel a fraction of a millisecond for each host; and a single known connection, which takes
 //! some microseconds. After a list, the thread queries no list for at least [`PAUSE`] times the processor
 //! time that the answers took; the same holds for the single queries of all known connections. So each kind
-//! uses at most 1 % of one processor, and both together at most 2 %, however many connections there are.
+//! uses at most 1 % of one processor, and both together at most 2 %, however many connections there are. Of two
+//! answers of a kind that follow each other, the shorter time counts ([`Cost`]).
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -26,6 +27,22 @@ use crate::{CaseKind, LabError};
 const PAUSE: u32 = 99;
 /// The shortest time between two lists of all connections.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
+
+/// What the answers of one kind of query cost.
+///
+/// A single answer may take many times as long as the others: it finds cold caches, or the host of a virtual machine
+/// runs another machine meanwhile. The pause after it would be longer than a short run, of which nothing would be read.
+#[derive(Debug, Default)]
+struct Cost {
+    last: Duration,
+}
+
+impl Cost {
+    /// The shorter one of the processor times of this answer and of the one before; the first answer costs nothing.
+    fn of(&mut self, used: Duration) -> Duration {
+        std::mem::replace(&mut self.last, used).min(used)
+    }
+}
 
 /// A running thread.
 pub struct Sampler {
@@ -112,6 +129,7 @@ impl Prepared {
         interval: Duration,
     ) -> io::Result<SocketSeries> {
         let (mut before, mut next_list) = (start, start);
+        let (mut of_lists, mut of_reads) = (Cost::default(), Cost::default());
         loop {
             let (begin, used) = (Instant::now(), processor_time());
             let at = Time::ZERO + TimeSpan::from(begin.duration_since(start));
@@ -121,11 +139,13 @@ impl Prepared {
                 self.list(at)?;
                 let now = Instant::now();
                 let taken = now.duration_since(begin);
-                next_list = now + pause(LIST_INTERVAL, taken, processor_time() - used);
+                let used = of_lists.of(processor_time() - used);
+                next_list = now + pause(LIST_INTERVAL, taken, used);
                 interval.saturating_sub(taken)
             } else {
                 self.read(at)?;
-                pause(interval, begin.elapsed(), processor_time() - used)
+                let used = of_reads.of(processor_time() - used);
+                pause(interval, begin.elapsed(), used)
             };
             match stopped.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -206,6 +226,14 @@ mod tests {
         // Another program had the processor meanwhile.
         assert_eq!(pause(LIST_INTERVAL, ms(20), us(100)), ms(30));
         assert_eq!(pause(LIST_INTERVAL, ms(80), us(100)), us(9_900));
+    }
+
+    #[test]
+    fn one_long_answer_makes_no_pause_long() {
+        let us = Duration::from_micros;
+        let mut cost = Cost::default();
+        let costs = [9_000, 100, 20_000, 110, 700, 800].map(|used| cost.of(us(used)));
+        assert_eq!(costs, [0, 100, 100, 110, 110, 700].map(us));
     }
 
     #[test]

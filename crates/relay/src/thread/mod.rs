@@ -449,8 +449,10 @@ impl RelayThread {
         let Some(acceptor) = self.acceptors.get_mut(index) else {
             return;
         };
-        for _ in 0..acceptor.crowd.next_turn(turn) {
-            if self.leaves_to_others(index) {
+        for accepted in 0..acceptor.crowd.next_turn(turn) {
+            // The first connection is always accepted: the kernel has announced it to this thread alone, if the
+            // others slept.
+            if accepted > 0 && self.leaves_to_others(index) {
                 return;
             }
             if !self.accept(index, 1) {

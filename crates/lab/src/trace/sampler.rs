@@ -2,11 +2,11 @@
 //!
 //! The sockets belong to the programs under test, so the thread queries the kernel for them (sock_diag(7));
 //! the programs do not notice. There are two queries: the list of all connections, which finds new ones and
-//! takes the kernel a fraction of a millisecond for each host; and a single known connection, which takes
-//! some microseconds. After a list, the thread queries no list for at least [`PAUSE`] times the processor
-//! time that the answers took; the same holds for the single queries of all known connections. So each kind
-//! uses at most 1 % of one processor, and both together at most 2 %, however many connections there are. Of two
-//! answers of a kind that follow each other, the shorter time counts ([`Cost`]).
+//! takes the kernel up to two milliseconds for each host, because it looks through its whole table of connections;
+//! and a single known connection, which takes some microseconds. After a list, the thread queries no list for at least
+//! [`LIST_PAUSE`] times the processor time that the answers took, and after the single queries of all known connections no
+//! connection for [`PAUSE`] times their time. So lists use at most 4 % of one processor and single queries 1 %, however many
+//! connections there are. Of two answers of a kind that follow each other, the shorter time counts ([`Cost`]).
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -23,8 +23,10 @@ use super::readings::{Readings, SocketSeries};
 use crate::topology::Topology;
 use crate::{CaseKind, LabError};
 
-/// The pause after a query, at least, as a multiple of the processor time that its answer took.
+/// The pause after the queries of all known connections, at least, as a multiple of the processor time that the answers took.
 const PAUSE: u32 = 99;
+/// The same after a list. With the factor above, three hosts would be listed twice a second, and short runs not seen.
+const LIST_PAUSE: u32 = 24;
 /// The shortest time between two lists of all connections.
 const LIST_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -140,12 +142,12 @@ impl Prepared {
                 let now = Instant::now();
                 let taken = now.duration_since(begin);
                 let used = of_lists.of(processor_time() - used);
-                next_list = now + pause(LIST_INTERVAL, taken, used);
+                next_list = now + pause(LIST_INTERVAL, taken, used * LIST_PAUSE);
                 interval.saturating_sub(taken)
             } else {
                 self.read(at)?;
                 let used = of_reads.of(processor_time() - used);
-                pause(interval, begin.elapsed(), used)
+                pause(interval, begin.elapsed(), used * PAUSE)
             };
             match stopped.recv_timeout(wait) {
                 Err(RecvTimeoutError::Timeout) => {}
@@ -191,10 +193,9 @@ impl Prepared {
     }
 }
 
-/// The pause after a query whose answer took `taken`, and `used` of a processor, so that the next one comes
-/// after `interval` if that is not too soon.
-fn pause(interval: Duration, taken: Duration, used: Duration) -> Duration {
-    interval.saturating_sub(taken).max(used * PAUSE)
+/// The pause after a query whose answer took `taken`, so that the next one comes after `interval`, but not before `least`.
+fn pause(interval: Duration, taken: Duration, least: Duration) -> Duration {
+    interval.saturating_sub(taken).max(least)
 }
 
 /// The processor time of this thread. Unlike real time, it does not grow while other programs run.
@@ -218,14 +219,17 @@ mod tests {
     fn an_answer_that_takes_long_makes_the_pause_long() {
         let ms = Duration::from_millis;
         let us = Duration::from_micros;
-        assert_eq!(pause(ms(10), us(10), us(10)), us(9_990));
-        assert_eq!(pause(ms(10), us(100), us(100)), us(9_900));
-        // A hundredth of the time.
-        assert_eq!(pause(ms(10), ms(1), ms(1)), ms(99));
-        assert_eq!(pause(LIST_INTERVAL, us(700), us(700)), us(69_300));
+        assert_eq!(pause(ms(10), us(10), us(10) * PAUSE), us(9_990));
+        assert_eq!(pause(ms(10), us(100), us(100) * PAUSE), us(9_900));
+        // A hundredth of the time, and a twenty-fifth.
+        assert_eq!(pause(ms(10), ms(1), ms(1) * PAUSE), ms(99));
+        assert_eq!(pause(LIST_INTERVAL, ms(6), ms(6) * LIST_PAUSE), ms(144));
         // Another program had the processor meanwhile.
-        assert_eq!(pause(LIST_INTERVAL, ms(20), us(100)), ms(30));
-        assert_eq!(pause(LIST_INTERVAL, ms(80), us(100)), us(9_900));
+        assert_eq!(pause(LIST_INTERVAL, ms(20), us(100) * LIST_PAUSE), ms(30));
+        assert_eq!(
+            pause(LIST_INTERVAL, ms(80), us(100) * LIST_PAUSE),
+            us(2_400)
+        );
     }
 
     #[test]

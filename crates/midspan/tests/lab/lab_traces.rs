@@ -95,7 +95,7 @@ fn traces_have_the_columns_of_the_simulator_and_the_numbers_of_the_run() {
             .collect();
         assert!(times.is_sorted(), "{kind}");
     }
-    // Two proxies make three legs. The sampler uses a hundredth of a processor at most, so on a slow machine its
+    // Two proxies make three legs. The sampler uses a twentieth of a processor at most, so on a slow machine its
     // pauses are longer than some legs.
     for (case, expected) in [("direct", 1), ("midspan-forward", 3)] {
         let cwnd = lines(&of_run(case, "cwnd"));

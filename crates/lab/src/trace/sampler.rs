@@ -6,7 +6,8 @@
 //! and a single known connection, which takes some microseconds. After a list, the thread queries no list for at least
 //! [`LIST_PAUSE`] times the processor time that the answers took, and after the single queries of all known connections no
 //! connection for [`PAUSE`] times their time. So lists use at most 4 % of one processor and single queries 1 %, however many
-//! connections there are. Of two answers of a kind that follow each other, the shorter time counts ([`Cost`]).
+//! connections there are. Of two answers of a kind that follow each other, the shorter time counts,
+//! so a single long one may exceed these shares ([`Cost`]).
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};

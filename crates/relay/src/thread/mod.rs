@@ -74,6 +74,7 @@ pub struct RelayThread {
     /// This thread's number, and the number of each thread's sessions.
     number: usize,
     loads: Loads,
+    /// Whether many of this thread's sessions end.
     churn: Churn,
     /// Whether events of sources have been read and not handled.
     has_lost_events: bool,
@@ -450,8 +451,9 @@ impl RelayThread {
             return;
         };
         for accepted in 0..acceptor.crowd.next_turn(turn) {
-            // The first connection is always accepted: the kernel has announced it to this thread alone, if the
-            // others slept.
+            // The first connection is always accepted: if the other threads slept, the kernel has announced it to
+            // this thread alone (EPOLLEXCLUSIVE). Since then this thread has been awake, so the kernel has announced
+            // each further connection to another thread, too.
             if accepted > 0 && self.leaves_to_others(index) {
                 return;
             }

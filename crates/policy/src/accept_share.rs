@@ -4,24 +4,25 @@
 //! Threads with a socket each serve the connections that the kernel's hash gives them: one thread may
 //! have a queue while another sleeps. With a shared socket, whichever thread is free accepts. But the
 //! kernel wakes the same thread first each time, so sessions that last would gather there. A thread
-//! with clearly more sessions than the mean of all therefore leaves connections to the others.
+//! with clearly more sessions than the mean of all therefore passes the connections that it accepts on to
+//! another one.
 //!
 //! Which difference is clear depends on how long the sessions last. Where many end in each second, the
-//! numbers fluctuate, a difference is soon over, and to leave a socket and wake another thread costs more
+//! numbers fluctuate, a difference is soon over, and to pass a connection on and wake another thread costs more
 //! than it brings. Where few end, they may be bulk transfers that have begun together, and each thread is to
 //! get its share of them.
 //!
 //! SYNs arrive in the same way: any thread that is free reads them, often the same one. But here the
 //! thread can name another one that is to accept the connection, at little cost. So a smaller
-//! difference suffices, and a few bulk transfers that begin together use all threads.
+//! difference suffices.
 
 use midspan_units::{Time, TimeSpan};
 
-/// Sessions above the mean that are no reason to leave a shared socket to the others, …
+/// Sessions above the mean that are no reason to pass on an accepted connection, …
 const SLACK: u64 = 2;
 /// … the same where many sessions end, …
 const SLACK_WITH_CHURN: u64 = 4;
-/// … or to pass on a connection whose SYN the thread has read; …
+/// … or one whose SYN the thread has read; …
 const KEPT_SLACK: u64 = 1;
 /// … and the same for both, as a part of the mean, as a divisor.
 const PART: u64 = 8;
@@ -32,7 +33,7 @@ const CHURN_DISTANCE: TimeSpan = TimeSpan::from_milliseconds(10);
 const CHURN_PERIOD: TimeSpan = TimeSpan::from_milliseconds(100);
 
 /// Whether many sessions of a thread end in each second.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Churn {
     /// When the present period began, and how many sessions had ended before.
     period: (Time, u64),
@@ -41,15 +42,6 @@ pub struct Churn {
 }
 
 impl Churn {
-    /// No sessions have ended yet.
-    #[must_use]
-    pub const fn new(now: Time) -> Self {
-        Self {
-            period: (now, 0),
-            is_high: false,
-        }
-    }
-
     /// Until now, this many sessions have ended since the thread began.
     pub fn update(&mut self, ended: u64, now: Time) {
         let (began, before) = self.period;
@@ -72,17 +64,15 @@ impl Churn {
     }
 }
 
-/// Whether a thread with this many sessions accepts more. `all` has the sessions of each thread that
-/// shares the socket, this one included. At least one of them accepts at any time, because not all can
-/// have more than the mean.
+/// Whether a thread with this many sessions, connections that it is expected to serve included, keeps a connection
+/// that it has accepted. `all` has the same numbers of each thread that shares the socket, this one included. At
+/// least one of them keeps its connections at any time, because not all can have more than the mean.
 #[must_use]
-pub fn accepts(own: u64, all: impl IntoIterator<Item = u64>, churn: Churn) -> bool {
+pub fn keeps_accepted(own: u64, all: impl IntoIterator<Item = u64>, churn: Churn) -> bool {
     is_near_mean(own, all, churn.slack())
 }
 
-/// Whether a thread with this many sessions, connections that it is expected to accept included, keeps a
-/// connection whose SYN it has read. `all` has the same numbers of all threads. At least one of them
-/// keeps its connections at any time.
+/// The same for a connection whose SYN the thread has read.
 #[must_use]
 pub fn keeps(own: u64, all: impl IntoIterator<Item = u64>) -> bool {
     is_near_mean(own, all, KEPT_SLACK)
@@ -105,36 +95,36 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_thread_with_more_than_the_mean_leaves_connections_to_the_others() {
-        let low = Churn::new(Time::ZERO);
+    fn a_thread_with_more_than_the_mean_passes_connections_on() {
+        let low = Churn::default();
         // The mean of 4 sessions and 0 is 2.
-        assert!(accepts(4, [4, 0], low));
-        assert!(!accepts(5, [5, 0], low));
-        assert!(accepts(0, [5, 0], low));
+        assert!(keeps_accepted(4, [4, 0], low));
+        assert!(!keeps_accepted(5, [5, 0], low));
+        assert!(keeps_accepted(0, [5, 0], low));
         // An eighth above the mean of 1,000.
-        assert!(accepts(1_125, [1_125, 875], low));
-        assert!(!accepts(1_126, [1_126, 874], low));
-        assert!(accepts(7, [7], low) && accepts(0, [], low));
+        assert!(keeps_accepted(1_125, [1_125, 875], low));
+        assert!(!keeps_accepted(1_126, [1_126, 874], low));
+        assert!(keeps_accepted(7, [7], low) && keeps_accepted(0, [], low));
     }
 
     #[test]
     fn a_difference_counts_less_where_many_sessions_end() {
         let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
-        let mut churn = Churn::new(at(0));
+        let mut churn = Churn::default();
         churn.update(1_000, at(99));
-        assert!(!accepts(5, [5, 0], churn));
+        assert!(!keeps_accepted(5, [5, 0], churn));
         // 20 ms from one end to the next.
         churn.update(5, at(100));
-        assert!(!accepts(5, [5, 0], churn));
+        assert!(!keeps_accepted(5, [5, 0], churn));
         // 10 ms.
         churn.update(15, at(200));
-        assert!(accepts(5, [5, 0], churn) && accepts(8, [8, 0], churn));
-        assert!(!accepts(9, [9, 0], churn));
+        assert!(keeps_accepted(5, [5, 0], churn) && keeps_accepted(8, [8, 0], churn));
+        assert!(!keeps_accepted(9, [9, 0], churn));
         // After a pause, the next period is the pause.
         churn.update(16, at(60_000));
-        assert!(!accepts(5, [5, 0], churn));
+        assert!(!keeps_accepted(5, [5, 0], churn));
         churn.update(16, at(60_100));
-        assert!(!accepts(5, [5, 0], churn));
+        assert!(!keeps_accepted(5, [5, 0], churn));
     }
 
     #[test]
@@ -152,13 +142,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn someone_accepts_at_any_time(
+        fn one_thread_keeps_its_connections_at_any_time(
             all in proptest::collection::vec(any::<u64>(), 1..20),
             ended in 0_u64..1_000,
         ) {
-            let mut churn = Churn::new(Time::ZERO);
+            let mut churn = Churn::default();
             churn.update(ended, Time::ZERO + CHURN_PERIOD);
-            prop_assert!(all.iter().any(|own| accepts(*own, all.iter().copied(), churn)));
+            prop_assert!(all.iter().any(|own| keeps_accepted(*own, all.iter().copied(), churn)));
             prop_assert!(all.iter().any(|own| keeps(*own, all.iter().copied())));
         }
     }

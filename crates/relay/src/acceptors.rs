@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use midspan_policy::accept_share::Churn;
 use midspan_policy::suspects::Treatment;
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -12,7 +11,6 @@ use rustix::io::Errno;
 use super::limits::{Limits, Shortage};
 use super::opening::{Acceptor, ListenerId};
 use super::poll::Poll;
-use super::sharing::Loads;
 use super::statistics::Counters;
 
 /// How long accepting is paused when descriptors or memory are short.
@@ -139,55 +137,10 @@ impl Acceptors {
     }
 
     fn watch(&self, index: usize) -> rustix::io::Result<()> {
-        let acceptor = self.list.get(index).filter(|it| !it.is_left_to_others);
-        match acceptor.and_then(|it| it.socket.as_ref()) {
+        match self.get(index).and_then(|it| it.socket.as_ref()) {
             Some(socket) => self.poll.add_listener(socket, index),
             None => Ok(()),
         }
-    }
-
-    /// Watches only those shared sockets from which this thread [accepts](Loads::accepts), by its
-    /// sessions and those of the other threads. Returns whether it leaves a socket to the others that
-    /// it watched before, and one of them may not watch it yet.
-    pub fn balance(&mut self, thread: (usize, Churn), loads: &Loads, now: Time) -> bool {
-        let mut leaves = false;
-        for index in 0..self.list.len() {
-            let acceptor = &mut self.list[index];
-            let Some(sharing) = &acceptor.sharing else {
-                continue;
-            };
-            let is_left = !loads.accepts(thread, sharing, now);
-            let was_left = std::mem::replace(&mut acceptor.is_left_to_others, is_left);
-            if is_left == was_left || acceptor.paused_until.is_some() {
-                continue;
-            }
-            match &acceptor.socket {
-                Some(socket) if is_left => {
-                    let _ = self.poll.delete(socket);
-                    leaves = true;
-                }
-                _ if self.is_open => self.watch_or_pause(index, now),
-                _ => {}
-            }
-        }
-        let has_left = self.list.iter().any(|acceptor| acceptor.is_left_to_others);
-        let have_others_left = loads.note_left(thread.0, has_left);
-        leaves && have_others_left
-    }
-
-    /// Whether other threads, which share the socket, [accept](Loads::accepts) its next connection instead of this
-    /// thread.
-    pub fn leaves_to_others(
-        &self,
-        index: usize,
-        thread: (usize, Churn),
-        loads: &Loads,
-        now: Time,
-    ) -> bool {
-        let acceptor = self.list.get(index);
-        acceptor
-            .and_then(|acceptor| acceptor.sharing.as_ref())
-            .is_some_and(|sharing| !loads.accepts(thread, sharing, now))
     }
 
     /// Watches an acceptor's socket for connections; pauses the acceptor if this fails.
@@ -257,7 +210,7 @@ impl Acceptors {
             return;
         };
         (acceptor.retire_at, acceptor.paused_until) = (None, None);
-        (acceptor.sharing, acceptor.is_left_to_others) = (None, false);
+        acceptor.sharing = None;
         if let Some(socket) = acceptor.socket.take() {
             // It is not enough to close the socket, because another process may share it.
             let _ = self.poll.delete(&socket);
@@ -326,6 +279,13 @@ impl Acceptors {
         self.list.len() < PLACE_LIMIT || self.list.iter().any(is_free)
     }
 
+    /// The index of the listener's acceptor for a connection that another thread has accepted: the present one, or one
+    /// that accepts no more.
+    pub fn find_for_accepted(&self, id: ListenerId) -> Option<usize> {
+        let retired = || self.list.iter().position(|acceptor| acceptor.id == id);
+        self.find(id).or_else(retired)
+    }
+
     /// The index of the listener's present acceptor.
     pub fn find(&self, id: ListenerId) -> Option<usize> {
         let is_it = |acceptor: &Acceptor| acceptor.id == id && acceptor.socket.is_some();
@@ -337,7 +297,6 @@ impl Acceptors {
         acceptor.socket = self.list[old].socket.take();
         acceptor.paused_until = self.list[old].paused_until.take();
         acceptor.sharing = self.list[old].sharing.take();
-        acceptor.is_left_to_others = std::mem::take(&mut self.list[old].is_left_to_others);
         if let Err(error) = acceptor.set_up_again() {
             self.counters.option_errors.add(1);
             tracing::warn!(
@@ -345,9 +304,9 @@ impl Acceptors {
                 "a listener continues without an option: {error}"
             );
         }
-        let is_paused = acceptor.paused_until.is_some() || acceptor.is_left_to_others;
+        let is_paused = acceptor.paused_until.is_some();
         let index = self.place(acceptor);
-        // While accepting is paused or left to other threads, the socket is not watched.
+        // While accepting is paused, the socket is not watched.
         if let Some(socket) = &self.list[index].socket
             && !is_paused
             && self.poll.change_listener(socket, index).is_err()

@@ -15,7 +15,7 @@
 //! | --- | --- | --- |
 //! | `thread` | the loop of one thread: handles events, accepts, carries out commands | |
 //! | `acceptors` | the listening sockets of a thread: watched, paused, retired | |
-//! | `sharing`, `crowd` | which thread accepts from a shared socket; how many connections in one turn | |
+//! | `sharing`, `passing`, `crowd` | which thread serves a connection of a shared socket, and how it gets there; how many connections in one turn | |
 //! | `sessions` | the sessions of a thread: moved, timed, measured, reported, ended | |
 //! | `clockwork` | the time of a thread, and its next deadline with the reason | |
 //! | `source` | sources of events of other parts of the process | |
@@ -167,6 +167,7 @@ pub mod observation;
 mod opening;
 mod openings;
 pub mod overlay;
+mod passing;
 mod pipes;
 mod poll;
 pub mod profile;
@@ -232,6 +233,7 @@ use known_listeners::KnownListeners;
 use negotiation::{Names, Tries};
 use observation::{Observer, Registry, Roster};
 use opening::{Acceptor, AcceptorParts};
+use passing::Passing;
 use pipes::Pipes;
 use remembered::Remembered;
 use running::{RunningThread, ThreadSettings};
@@ -328,6 +330,7 @@ pub struct Relay {
     roster: Arc<Roster>,
     /// The number of each thread's sessions.
     loads: Loads,
+    passing: Passing,
     known: KnownListeners,
     next_listener: u64,
     clock: Clock,
@@ -371,6 +374,8 @@ impl Relay {
             return Err(Error::NoThreads);
         }
         let control = Control::new().map_err(Error::kernel("make an event descriptor"))?;
+        let passing = Passing::new(settings.threads);
+        let passing = passing.map_err(Error::kernel("make an event descriptor"))?;
         let (control, clock) = (Arc::new(control), Clock::start_from(settings.begins_at));
         // Two descriptors for each pipe.
         let pipes = settings.pipes_per_thread() as u64 * settings.threads as u64 * 2;
@@ -407,6 +412,7 @@ impl Relay {
             threads: Vec::new(),
             roster: Arc::default(),
             loads: Loads::of(settings.threads),
+            passing,
             known,
             next_listener: count,
             clock,

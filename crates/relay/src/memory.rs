@@ -160,6 +160,7 @@ impl Measuring {
             memory = session.memory();
             note(session, &self.register, sums(&memory));
         }
+        session.set_pieces(&memory);
         session.upkeep.checked_with = self.limit_number;
         session.upkeep.is_still = memory.iter().all(|direction| !direction.is_active);
     }

@@ -6,7 +6,7 @@ mod server_leg;
 
 pub use server_leg::NewLegSource;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use midspan_policy::{Handshake, LegStart, Policy, Request, Start};
 use midspan_units::{Dscp, Time};
 use rustix::io::Errno;
 
-use super::acceptance::{Acceptance, is_shortage, not_accepted};
+use super::acceptance::{Acceptance, is_shortage};
 use super::arrival::{Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, ServerLegSource};
@@ -31,6 +31,7 @@ use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
 use super::overlay::SharedOverlay;
+use super::passing::Accepted;
 use super::register::{InHand, Register, SharedSocket};
 use super::remembered::Remembered;
 use super::server_pool::ServerPool;
@@ -54,8 +55,6 @@ pub struct Acceptor {
     pub socket: Option<SharedSocket>,
     /// The threads that accept from the same socket, if there are several.
     pub sharing: Option<Range<usize>>,
-    /// The socket is not watched, because the other threads have fewer sessions.
-    pub is_left_to_others: bool,
     /// Decides about the sessions.
     pub policy: Box<dyn Policy + Send>,
     /// What sessions have left for later ones, of all listeners.
@@ -157,7 +156,6 @@ impl Acceptor {
             retire_at: None,
             socket,
             sharing,
-            is_left_to_others: false,
             policy,
             knowledge,
             suspects,
@@ -207,13 +205,14 @@ impl Acceptor {
         timeout.map(|timeout| session.upkeep.still_after(timeout))
     }
 
-    /// Accepts one waiting connection and connects to its server.
-    pub fn open(&mut self, now: Time, register: &Register) -> Acceptance {
+    /// Decides about an accepted connection and connects to its server.
+    pub fn open(&mut self, accepted: Accepted, now: Time, register: &Register) -> Acceptance {
         let limits = register.limits();
-        let (client, address, class) = match self.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => return not_accepted(error),
-        };
+        let Accepted {
+            client,
+            address,
+            class,
+        } = accepted;
         // The listener's server has become the listener itself: each connection would open another
         // one, without end.
         if crate::machine::is_looping(&self.listener.name) {
@@ -299,16 +298,20 @@ impl Acceptor {
         limits.take_of(&self.places, Some(client))
     }
 
-    /// Accepts one waiting connection: the socket, the client's address, and the class of its SYN.
+    /// Accepts one waiting connection.
     ///
     /// # Errors
     /// Those of `accept4(2)`; EAGAIN if no connection waits.
-    fn accept(&self) -> rustix::io::Result<(OwnedFd, SocketAddr, Dscp)> {
+    pub fn accept(&self) -> rustix::io::Result<Accepted> {
         let socket = self.socket.as_ref().ok_or(Errno::AGAIN)?;
         let (client, address) = system::accept(socket)?;
         let address = address.and_then(|address| address.try_into().ok());
         let class = self.listener.class_of_syn(&client);
-        Ok((client, address.ok_or(Errno::CONNABORTED)?, class))
+        Ok(Accepted {
+            client,
+            address: address.ok_or(Errno::CONNABORTED)?,
+            class,
+        })
     }
 
     fn connect(

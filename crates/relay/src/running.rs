@@ -109,6 +109,7 @@ impl Relay {
                 sampling_interval: settings.sampling_interval,
             },
             loads: self.loads.clone(),
+            passing: self.passing.clone(),
             sampling_pace: SamplingPace::new(settings.threads),
             reset_timeout: settings.reset_timeout,
             suspects: self.shared.suspects.clone(),

@@ -1,7 +1,7 @@
 //! Listening sockets that threads share, and the number of sessions of each thread.
 //!
-//! Two kinds of listeners use these numbers. Threads with many sessions leave a shared listening socket
-//! to the others. The gate chooses for each connection the thread that accepts it.
+//! Two parts use these numbers. A thread with many sessions [passes](super::passing) connections of a shared
+//! listening socket on. The gate chooses for each connection the thread that accepts it.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -32,11 +32,9 @@ struct Load {
     turn: AtomicU64,
     /// Whether the owner of the relay has found it late: it may hang while it waits for events, too.
     is_late: AtomicBool,
-    /// Connections for which the thread was [chosen](Loads::choose), and which it has not accepted
-    /// yet.
+    /// Connections for which the thread was chosen ([for a SYN](Loads::choose), or [after another thread had
+    /// accepted them](Loads::taker)), and which are not its sessions yet.
     expected: AtomicU64,
-    /// Whether the thread leaves a shared listening socket to the others and does not watch it.
-    has_left: AtomicBool,
 }
 
 impl Load {
@@ -58,8 +56,7 @@ impl Load {
     }
 }
 
-/// A connection that a thread is expected to accept; dropped when the thread has accepted it, or when
-/// no thread will.
+/// A connection that a thread is expected to accept, or to serve; dropped when it does, or when no thread will.
 #[derive(Debug)]
 pub struct Expected {
     loads: Loads,
@@ -117,21 +114,6 @@ impl Loads {
         self.0.iter().map(Load::sessions)
     }
 
-    /// A thread watches all its sockets from now on, or has left one to the others. Returns whether another thread has
-    /// left one, too.
-    ///
-    /// If two threads leave a socket at the same moment, at least one of them gets `true`.
-    pub fn note_left(&self, thread: usize, has_left: bool) -> bool {
-        if let Some(load) = self.0.get(thread) {
-            load.has_left.store(has_left, Ordering::SeqCst);
-        }
-        let others = self.0.iter().enumerate().filter(|(it, _)| *it != thread);
-        has_left
-            && others
-                .map(|(_, load)| load)
-                .any(|load| load.has_left.load(Ordering::SeqCst))
-    }
-
     /// Whether a thread waits for events.
     pub fn waits(&self, thread: usize) -> bool {
         let load = self.0.get(thread);
@@ -150,19 +132,30 @@ impl Loads {
     /// A thread that hangs gets no connection of another one.
     #[must_use]
     pub fn choose(&self, own: usize, now: Time) -> Expected {
-        let all = || {
-            let threads = self.0.iter().enumerate();
-            let moving = threads.filter(move |(thread, load)| *thread == own || load.moves(now));
-            moving.map(|(thread, load)| (thread, load.with_expected()))
-        };
+        let all = || self.moving(0..self.0.len(), own, now);
         let load = self.0.get(own).map(Load::with_expected);
         let keeps = |load| accept_share::keeps(load, all().map(|(_, load)| load));
         let thread = match load.is_none_or(keeps) {
             true => own,
-            false => all()
-                .min_by_key(|(_, load)| *load)
-                .map_or(own, |(it, _)| it),
+            false => least_of(all()).unwrap_or(own),
         };
+        self.expect(thread)
+    }
+
+    /// The numbers of these threads and of their sessions, without threads that hang. `own` does not hang.
+    fn moving(
+        &self,
+        threads: Range<usize>,
+        own: usize,
+        now: Time,
+    ) -> impl Iterator<Item = (usize, u64)> {
+        let loads = self.0.get(threads.clone()).unwrap_or_default();
+        let all = threads.zip(loads);
+        let moving = all.filter(move |(thread, load)| *thread == own || load.moves(now));
+        moving.map(|(thread, load)| (thread, load.with_expected()))
+    }
+
+    fn expect(&self, thread: usize) -> Expected {
         if let Some(load) = self.0.get(thread) {
             load.expected.fetch_add(1, Ordering::Relaxed);
         }
@@ -172,22 +165,31 @@ impl Loads {
         }
     }
 
-    /// Whether a thread accepts connections from a socket that these threads share. A thread that hangs
-    /// does not count: connections would wait until it is replaced.
-    pub fn accepts(
+    /// The thread that is to serve a connection that this `thread` has accepted from a socket that these threads
+    /// share; `None`: this thread itself. It is the one with the fewest sessions if this thread has [clearly more
+    /// than the mean](accept_share::keeps_accepted). A thread that hangs gets no connection of another one.
+    #[must_use]
+    pub fn taker(
         &self,
         (thread, churn): (usize, Churn),
         sharing: &Range<usize>,
         now: Time,
-    ) -> bool {
-        let Some(own) = self.0.get(thread).map(Load::sessions) else {
-            return true;
-        };
-        let all = self.0.get(sharing.clone()).unwrap_or_default();
-        let all = (sharing.start..).zip(all);
-        let moving = all.filter(|(number, load)| *number == thread || load.moves(now));
-        accept_share::accepts(own, moving.map(|(_, load)| load.sessions()), churn)
+    ) -> Option<Expected> {
+        let own = self.0.get(thread).map(Load::with_expected)?;
+        let all = || self.moving(sharing.clone(), thread, now);
+        if accept_share::keeps_accepted(own, all().map(|(_, load)| load), churn) {
+            return None;
+        }
+        let other = least_of(all()).filter(|other| *other != thread)?;
+        Some(self.expect(other))
     }
+}
+
+/// The thread with the fewest sessions.
+fn least_of(loads: impl Iterator<Item = (usize, u64)>) -> Option<usize> {
+    loads
+        .min_by_key(|(_, load)| *load)
+        .map(|(thread, _)| thread)
 }
 
 /// A thread's descriptor of a listening socket.
@@ -253,18 +255,6 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_leaves_a_socket_learns_whether_another_one_has_left_it() {
-        let loads = Loads::of(3);
-        assert!(!loads.note_left(0, true));
-        assert!(!loads.note_left(1, false));
-        assert!(loads.note_left(1, true));
-        assert!(!loads.note_left(0, false));
-        assert!(loads.note_left(2, true));
-        assert!(!loads.note_left(1, false));
-        assert!(!loads.note_left(2, true));
-    }
-
-    #[test]
     fn a_thread_keeps_its_connections_until_it_has_more_than_the_others() {
         let loads = Loads::of(2);
         let now = Time::from_nanoseconds(1) + TimeSpan::from_seconds(1);
@@ -297,37 +287,64 @@ mod tests {
         assert_eq!(Loads::of(0).choose(7, now).thread(), 7);
     }
 
+    /// The thread that serves a connection that the first one has accepted.
+    fn taker(loads: &Loads, sharing: Range<usize>, milliseconds: u64) -> Option<usize> {
+        let now = Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
+        let taker = loads.taker((sharing.start, Churn::default()), &sharing, now);
+        taker.map(|expected| expected.thread())
+    }
+
     #[test]
     fn only_threads_that_share_the_socket_count() {
         let loads = Loads::of(4);
         assert!(loads.set(0, 9) && !loads.set(0, 9));
-        let churn = Churn::new(Time::ZERO);
-        let accepts = |thread, sharing| loads.accepts((thread, churn), &sharing, Time::ZERO);
-        assert!(!accepts(0, 0..2) && accepts(1, 0..2));
+        assert_eq!(taker(&loads, 0..2, 0), Some(1));
         loads.set(2, 100);
-        loads.set(3, 100);
+        loads.set(3, 90);
         // The other group's sessions do not matter.
-        assert!(!accepts(0, 0..2) && accepts(2, 2..4));
-        assert_eq!(loads.all().collect::<Vec<_>>(), [9, 0, 100, 100]);
-        assert!(!loads.set(7, 1) && accepts(7, 0..2));
+        assert_eq!(taker(&loads, 0..2, 0), Some(1));
+        assert_eq!(taker(&loads, 2..4, 0), None);
+        assert_eq!(loads.all().collect::<Vec<_>>(), [9, 0, 100, 90]);
+        assert!(!loads.set(7, 1));
+        assert_eq!(taker(&loads, 7..9, 0), None);
     }
 
     #[test]
-    fn a_socket_is_not_left_to_a_thread_that_hangs() {
+    fn connections_that_are_passed_on_count_before_they_are_sessions() {
+        let loads = Loads::of(2);
+        let churn = Churn::default();
+        let taker = || loads.taker((0, churn), &(0..2), Time::ZERO);
+        let mut kept = 0;
+        let passed: Vec<Expected> = (0..16)
+            .filter_map(|_| {
+                taker().or_else(|| {
+                    kept += 1;
+                    loads.set(0, kept);
+                    None
+                })
+            })
+            .collect();
+        assert_eq!((kept, passed.len()), (10, 6));
+        drop(passed);
+        assert!(taker().is_some());
+    }
+
+    #[test]
+    fn no_connection_is_passed_to_a_thread_that_hangs() {
         let loads = Loads::of(2);
         let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
-        let churn = Churn::new(Time::ZERO);
-        let accepts = |milliseconds| loads.accepts((0, churn), &(0..2), at(milliseconds));
         loads.set(0, 9);
         // The other thread waits for events, for however long.
-        assert!(!accepts(60_000));
+        assert_eq!(taker(&loads, 0..2, 60_000), Some(1));
         loads.note_turn(1, Some(at(60_000)));
-        assert!(!accepts(60_300));
-        assert!(accepts(60_301));
+        assert_eq!(taker(&loads, 0..2, 60_300), Some(1));
+        assert_eq!(taker(&loads, 0..2, 60_301), None);
         loads.note_turn(1, None);
-        assert!(!accepts(60_302));
+        assert_eq!(taker(&loads, 0..2, 60_302), Some(1));
         // Its own turn does not matter.
         loads.note_turn(0, Some(at(0)));
-        assert!(!accepts(60_302));
+        assert_eq!(taker(&loads, 0..2, 60_302), Some(1));
+        loads.note_late(1, true);
+        assert_eq!(taker(&loads, 0..2, 60_302), None);
     }
 }

@@ -123,8 +123,10 @@ impl Held {
 pub struct Transfer {
     /// The state machine.
     pub direction: Direction,
-    /// It reads only little at once, because memory is short.
+    /// Its buffers are bounded, because memory is short.
     pub is_bounded: bool,
+    /// Then a splice reads at most this many [pieces](PIECE).
+    pub pieces: u8,
     /// Its outbound leg already has keep-alive.
     pub is_kept_alive: bool,
     /// It has spliced into its outbound leg, and a splice may have swallowed an error of this leg.
@@ -140,6 +142,7 @@ impl Transfer {
         Self {
             direction: Direction::new(),
             is_bounded: false,
+            pieces: 1,
             is_kept_alive: false,
             has_spliced: false,
             held: Held::Nothing,
@@ -434,11 +437,11 @@ impl Transfer {
         shared: &mut Shared,
         moved: &mut Moved,
     ) -> Result<(), (Side, Errno)> {
-        let size = match self.is_bounded {
-            true => shared.pipes.size().min(PIECE as usize),
-            false => shared.pipes.size(),
+        let most = match self.is_bounded {
+            true => most.min(PIECE * u64::from(self.pieces)),
+            false => most,
         };
-        let size = at_most(size, most);
+        let size = at_most(shared.pipes.size(), most);
         let read = system::splice(from.as_fd(), pipe.writer(), size);
         if read == Ok(0) {
             shared.pipes.give_back(pipe);

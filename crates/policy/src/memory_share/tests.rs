@@ -82,7 +82,7 @@ impl Model {
         }
         let most = direction.limits()
             + match direction.is_bounded {
-                true => PIECE.min(direction.receive_limit),
+                true => held_between(direction.receive_limit),
                 false => 0,
             };
         direction.held = if fills { most } else { 0 };
@@ -181,6 +181,39 @@ fn queues_are_bounded_long_before_the_budget_and_sessions_are_not_shed_for_them(
         ..still
     };
     assert_eq!(share.bound(&active), Bounding::Keep);
+}
+
+#[test]
+fn directions_with_large_buffers_move_large_pieces() {
+    let sizes = [1, 64 << 10, MIB, 2 * MIB, 4 * MIB, 8 * MIB, u64::MAX];
+    assert_eq!(sizes.map(pieces), [1, 1, 2, 4, 8, 16, 16]);
+    assert_eq!(
+        [1, 100 << 10, 2 * MIB].map(held_between),
+        [1, 64 << 10, 256 << 10]
+    );
+    // Both buffers and the pieces fit into the level to which a direction comes down.
+    for level in [64 << 10, 320 << 10, 3 * MIB, 20 * MIB, 100 * MIB] {
+        let share = MemoryShare {
+            budget: 1024 * MIB,
+            queue_budget: u64::MAX,
+            aside: 0,
+            reserved: 600 * MIB,
+            sessions: 10,
+            level,
+        };
+        let direction = DirectionMemory {
+            is_active: true,
+            ..DirectionMemory::default().with_limits(200 * MIB)
+        };
+        let Bounding::Limit(each) = share.bound(&direction) else {
+            panic!("{level}");
+        };
+        let bounded = direction.with_limits(each).reservation();
+        assert!(
+            bounded <= level && bounded > level / 5 * 4,
+            "{level} {bounded}"
+        );
+    }
 }
 
 proptest! {

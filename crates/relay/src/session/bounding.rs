@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use midspan_linux::tcp::{self, SocketMemory};
-use midspan_policy::memory_share::{Bounding, DirectionMemory, STARTING};
+use midspan_policy::memory_share::{Bounding, DirectionMemory, STARTING, pieces};
 use midspan_policy::{Buffer, Leg, SessionSettings};
 use midspan_units::ByteSize;
 
@@ -61,6 +61,12 @@ impl Session {
             of(client, server, Leg::Client),
             of(server, client, Leg::Server),
         ]
+    }
+
+    /// What the directions read at once follows from their measured buffers, if these are bounded.
+    pub fn set_pieces(&mut self, [to_server, to_client]: &[DirectionMemory; 2]) {
+        self.to_server.pieces = pieces(to_server.receive_limit);
+        self.to_client.pieces = pieces(to_client.receive_limit);
     }
 
     /// Sets the buffers of the direction from this leg. If the kernel refuses a size, the buffer

@@ -78,6 +78,7 @@ impl RelayThread {
     /// there. Clients that do not wait for an answer are closed.
     fn leave_sockets(&mut self) {
         self.acceptors.close();
+        self.end_passing();
         self.sessions.close_exchanges();
         let now = self.clockwork.now();
         for index in 0..self.acceptors.count() {

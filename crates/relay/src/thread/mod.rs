@@ -24,7 +24,7 @@ use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::Event;
 use rustix::io::Errno;
 
-use super::acceptance::Acceptance;
+use super::acceptance::{Acceptance, not_accepted};
 use super::acceptors::Acceptors;
 use super::clockwork::{Clockwork, Deadline, Reason};
 use super::control::{Clock, Command, Control};
@@ -35,6 +35,7 @@ use super::limits::Limits;
 use super::negotiation::{NamesOfThread, Negotiations, Neighbours, Tries};
 use super::opening::Acceptor;
 use super::overlay::SharedOverlay;
+use super::passing::{Accepted, PassedOn, Passing};
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::register::Register;
@@ -76,6 +77,8 @@ pub struct RelayThread {
     loads: Loads,
     /// Whether many of this thread's sessions end.
     churn: Churn,
+    /// Connections that one thread has accepted, for another one.
+    passing: Passing,
     /// Whether events of sources have been read and not handled.
     has_lost_events: bool,
     /// The connections of this thread, and which of them is being handled.
@@ -123,6 +126,8 @@ pub struct ThreadParts {
     pub observation: Observation,
     /// The number of each thread's sessions.
     pub loads: Loads,
+    /// Connections that one thread has accepted, for another one.
+    pub passing: Passing,
     /// When the policies of this thread's sessions get samples.
     pub sampling_pace: SamplingPace,
     /// How long one leg of a session remains after the failure of the other.
@@ -150,6 +155,7 @@ impl RelayThread {
             pipes,
             observation,
             loads,
+            passing,
             sampling_pace,
             reset_timeout,
             suspects,
@@ -196,7 +202,8 @@ impl RelayThread {
             counters,
             number,
             loads,
-            churn: Churn::new(Time::ZERO),
+            churn: Churn::default(),
+            passing,
             has_lost_events: false,
             register,
             source_in_hand: None,
@@ -205,6 +212,8 @@ impl RelayThread {
             taking: None,
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
+        thread.add_source(Box::new(wake_up))?;
+        let wake_up = thread.passing.wake_up(number);
         thread.add_source(Box::new(wake_up))?;
         Ok(thread)
     }
@@ -297,7 +306,8 @@ impl RelayThread {
             return Ok(false);
         }
         self.acceptors.resume(now);
-        self.share_sockets(now);
+        self.serve_passed();
+        self.note_load(now);
         self.eviction.go_on(&mut self.sessions, now);
         (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
         self.handle_updates();
@@ -317,6 +327,7 @@ impl RelayThread {
             Command::Drain => self.stop_accepting(),
             Command::Stop => {
                 self.acceptors.close_at_once();
+                self.passing.close(self.number);
                 return Ok(!self.sessions.end_some(&self.acceptors, now));
             }
         }
@@ -339,21 +350,12 @@ impl RelayThread {
         }
     }
 
-    /// Leaves shared listening sockets to the other threads while they have clearly fewer sessions.
-    fn share_sockets(&mut self, now: Time) {
+    /// Notes the number of this thread's sessions for the other threads, and how many sessions have ended.
+    fn note_load(&mut self, now: Time) {
         let sessions = self.counters.sessions_active.get();
         self.loads.set(self.number, sessions);
-        self.churn.update(
-            self.counters.sessions_opened.get().saturating_sub(sessions),
-            now,
-        );
-        if self
-            .acceptors
-            .balance((self.number, self.churn), &self.loads, now)
-        {
-            // Each thread finds out for itself that the others have more sessions.
-            self.control.wake();
-        }
+        let opened = self.counters.sessions_opened.get();
+        self.churn.update(opened.saturating_sub(sessions), now);
     }
 
     /// The next deadline.
@@ -450,33 +452,12 @@ impl RelayThread {
         let Some(acceptor) = self.acceptors.get_mut(index) else {
             return;
         };
-        for accepted in 0..acceptor.crowd.next_turn(turn) {
-            // The first connection is always accepted: if the other threads slept, the kernel has announced it to
-            // this thread alone (EPOLLEXCLUSIVE). Since then this thread has been awake, so the kernel has announced
-            // each further connection to another thread, too.
-            if accepted > 0 && self.leaves_to_others(index) {
-                return;
-            }
-            if !self.accept(index, 1) {
-                if let Some(acceptor) = self.acceptors.get_mut(index) {
-                    acceptor.crowd = Crowd::default();
-                }
-                return;
-            }
+        let most = acceptor.crowd.next_turn(turn);
+        if !self.accept(index, most)
+            && let Some(acceptor) = self.acceptors.get_mut(index)
+        {
+            acceptor.crowd = Crowd::default();
         }
-    }
-
-    /// Whether this thread leaves the next connection of a listening socket to other threads. Many connections may
-    /// arrive in one turn of the thread, so this is not left to the end of the turn.
-    fn leaves_to_others(&self, index: usize) -> bool {
-        self.loads
-            .set(self.number, self.counters.sessions_active.get());
-        self.acceptors.leaves_to_others(
-            index,
-            (self.number, self.churn),
-            &self.loads,
-            self.clockwork.now(),
-        )
     }
 
     /// Accepts at most this many waiting connections; returns whether more may wait.
@@ -487,40 +468,109 @@ impl RelayThread {
                 return false;
             }
             (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
-            let Some(acceptor) = self.acceptors.get_mut(index) else {
+            let Some(acceptor) = self.acceptors.get(index) else {
                 return false;
             };
-            match acceptor.open(now, &self.register) {
-                Acceptance::Session(arrival, legs) => {
-                    self.counters.option_errors.add(legs.option_errors);
-                    // Otherwise both legs are dropped, which resets them.
-                    if !self.kicks.includes(&arrival) {
-                        (self.sessions).begin(index, arrival, legs, &mut self.acceptors, now);
-                    }
-                }
-                Acceptance::Negotiation(client, negotiator) => {
-                    let (negotiations, mut around) = self.negotiations();
-                    negotiations.begin(index, client, &negotiator, &mut around);
-                }
-                Acceptance::Refused => self.counters.refused_by_policy.add(1),
-                Acceptance::Suspect => self.counters.refused_suspects.add(1),
-                Acceptance::Drained => self.counters.refused_drained.add(1),
-                Acceptance::Denied(client) => {
-                    (self.negotiations).deny(index, client, &self.acceptors);
-                }
-                Acceptance::Unconnected(arrival, error) => {
-                    let at = (&self.acceptors, now);
-                    (self.sessions).note_unconnected(index, &arrival, error, None, at);
-                }
-                Acceptance::Gone => self.counters.accept_errors.add(1),
-                Acceptance::Nothing => return false,
-                Acceptance::Shed(shortage) => self.acceptors.count_shed(shortage),
-                Acceptance::Exhausted(error) => {
-                    if !self.acceptors.shed(index, error, now) {
-                        return false;
-                    }
+            let may_continue = match acceptor.accept() {
+                Ok(accepted) => match self.pass_on(index, accepted, now) {
+                    Some(accepted) => self.open(index, accepted, now),
+                    None => true,
+                },
+                Err(error) => self.finish(index, not_accepted(error), now),
+            };
+            if !may_continue {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Passes an accepted connection on if this thread has clearly more sessions than the others that share the
+    /// socket; returns the connection otherwise.
+    fn pass_on(&mut self, index: usize, accepted: Accepted, now: Time) -> Option<Accepted> {
+        let acceptor = self.acceptors.get(index);
+        let Some((listener, sharing)) =
+            acceptor.and_then(|acceptor| Some((acceptor.id, acceptor.sharing.as_ref()?)))
+        else {
+            return Some(accepted);
+        };
+        let sessions = self.counters.sessions_active.get();
+        self.loads.set(self.number, sessions);
+        let taker = self.loads.taker((self.number, self.churn), sharing, now);
+        let Some(expected) = taker.filter(|_| self.acceptors.are_open()) else {
+            return Some(accepted);
+        };
+        let connection = PassedOn {
+            listener,
+            accepted,
+            expected,
+        };
+        self.passing.pass_on(connection).err()
+    }
+
+    /// Serves the connections that other threads have accepted for this one.
+    fn serve_passed(&mut self) {
+        let now = self.clockwork.now();
+        while let Some(passed) = self.passing.take(self.number) {
+            let PassedOn {
+                listener,
+                accepted,
+                expected,
+            } = passed;
+            // A removed listener that has no session left has no acceptor: the connection is reset.
+            let Some(index) = self.acceptors.find_for_accepted(listener) else {
+                continue;
+            };
+            (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
+            self.open(index, accepted, now);
+            (self.loads).set(self.number, self.counters.sessions_active.get());
+            drop(expected);
+        }
+    }
+
+    /// No other thread passes connections on to this one from now on; serves those that it already has.
+    fn end_passing(&mut self) {
+        self.passing.close(self.number);
+        self.serve_passed();
+    }
+
+    /// Decides about an accepted connection; returns whether the next one may be accepted at once.
+    fn open(&mut self, index: usize, accepted: Accepted, now: Time) -> bool {
+        let Some(acceptor) = self.acceptors.get_mut(index) else {
+            return false;
+        };
+        let acceptance = acceptor.open(accepted, now, &self.register);
+        self.finish(index, acceptance, now)
+    }
+
+    /// Carries out what was decided; returns whether the next connection may be accepted at once.
+    fn finish(&mut self, index: usize, acceptance: Acceptance, now: Time) -> bool {
+        match acceptance {
+            Acceptance::Session(arrival, legs) => {
+                self.counters.option_errors.add(legs.option_errors);
+                // Otherwise both legs are dropped, which resets them.
+                if !self.kicks.includes(&arrival) {
+                    (self.sessions).begin(index, arrival, legs, &mut self.acceptors, now);
                 }
             }
+            Acceptance::Negotiation(client, negotiator) => {
+                let (negotiations, mut around) = self.negotiations();
+                negotiations.begin(index, client, &negotiator, &mut around);
+            }
+            Acceptance::Refused => self.counters.refused_by_policy.add(1),
+            Acceptance::Suspect => self.counters.refused_suspects.add(1),
+            Acceptance::Drained => self.counters.refused_drained.add(1),
+            Acceptance::Denied(client) => {
+                (self.negotiations).deny(index, client, &self.acceptors);
+            }
+            Acceptance::Unconnected(arrival, error) => {
+                let at = (&self.acceptors, now);
+                (self.sessions).note_unconnected(index, &arrival, error, None, at);
+            }
+            Acceptance::Gone => self.counters.accept_errors.add(1),
+            Acceptance::Nothing => return false,
+            Acceptance::Shed(shortage) => self.acceptors.count_shed(shortage),
+            Acceptance::Exhausted(error) => return self.acceptors.shed(index, error, now),
         }
         true
     }

@@ -12,8 +12,9 @@ use rustix::event::epoll::EventFlags;
 
 use super::*;
 use crate::listener::Language;
+use crate::opening::ListenerId;
 use crate::pipes::BUFFER_SIZE;
-use bench::{Bench, MOMENT, NEGOTIATION_TIMEOUT};
+use bench::{Bench, CLIENT, MOMENT, NEGOTIATION_TIMEOUT};
 
 #[test]
 fn a_session_lives_and_ends_over_a_kernel_that_a_test_plays() {
@@ -137,36 +138,84 @@ fn a_client_that_sends_no_request_is_given_up_by_the_clock_of_the_test() {
 }
 
 #[test]
-fn a_shared_socket_is_left_to_threads_with_fewer_sessions() {
+fn connections_of_a_shared_socket_are_passed_on_to_threads_with_fewer_sessions() {
     let mut bench = Bench::sharing(0..2);
-    // With the fifth session, the thread is more than two above the mean; the second thread has none.
-    for _ in 0..5 {
-        assert!(bench.is_listening());
+    let active = bench.thread.counters();
+    // With five sessions, the thread is more than two above the mean, as the second thread has none. With six, it is
+    // again: one was passed on.
+    (0..8).for_each(|_| {
         bench.call();
-    }
-    assert!(!bench.is_listening());
-    bench.turn(MOMENT, &[]);
-    assert!(!bench.is_listening());
+    });
+    assert_eq!(active.sessions_active.get(), 6);
+    let passed = bench.passed_to(1);
+    assert_eq!(passed.len(), 2);
+    assert!(passed.iter().all(|it| it.listener == ListenerId(0)));
+    assert!(
+        passed
+            .iter()
+            .all(|it| it.accepted.address == CLIENT.parse().unwrap())
+    );
+    // Now the second thread has them.
     bench.loads.set(1, 2);
-    bench.turn(MOMENT, &[]);
-    assert!(bench.is_listening());
-    // The socket has the connections that arrived meanwhile.
+    drop(passed);
     bench.call();
-    assert_eq!(bench.thread.counters().sessions_active.get(), 6);
+    assert_eq!(active.sessions_active.get(), 7);
+    assert!(bench.passed_to(1).is_empty());
+    // The other thread accepts nothing more.
+    bench.passing.close(1);
+    bench.loads.set(1, 0);
+    bench.call();
+    assert_eq!(active.sessions_active.get(), 8);
 }
 
 #[test]
-fn a_burst_of_connections_in_one_turn_is_shared_too() {
+fn a_burst_of_connections_is_shared() {
     // Connections wait in turn after turn, so the thread accepts several for each event.
     let mut bench = Bench::sharing(0..2);
     let listener = bench.world.borrow().listener;
     bench.world.borrow_mut().waiting = 16;
-    bench.loads.set(1, 4);
     for _ in 0..5 {
         bench.turn(MOMENT, &[(listener, EventFlags::IN)]);
     }
-    assert_eq!(bench.thread.counters().sessions_active.get(), 9);
-    assert!(!bench.is_listening());
+    assert_eq!(bench.thread.counters().sessions_active.get(), 10);
+    assert_eq!(bench.passed_to(1).len(), 6);
+}
+
+#[test]
+fn a_connection_that_another_thread_has_accepted_becomes_a_session() {
+    let mut bench = Bench::sharing(0..2);
+    let connection = |bench: &Bench| {
+        bench.loads.set(1, 9);
+        let taker = bench
+            .loads
+            .taker((1, Churn::default()), &(0..2), Time::ZERO);
+        let accepted = bench.thread.acceptors.get(0).unwrap().accept().unwrap();
+        let listener = ListenerId(0);
+        let expected = taker.unwrap();
+        assert_eq!(expected.thread(), 0);
+        PassedOn {
+            listener,
+            accepted,
+            expected,
+        }
+    };
+    let counters = bench.thread.counters();
+    bench.world.borrow_mut().waiting = 1;
+    bench.passing.pass_on(connection(&bench)).unwrap();
+    bench.turn(MOMENT, &[]);
+    assert_eq!(counters.sessions_active.get(), 1);
+    let server = bench.server_answers();
+    let client = bench.world.borrow().client;
+    bench.sends(client, b"hello");
+    bench.turn(MOMENT, &[(client, EventFlags::IN | EventFlags::OUT)]);
+    assert_eq!(bench.got(server), b"hello");
+    // A thread that stops accepting serves those that it has, and gets no more.
+    bench.world.borrow_mut().waiting = 2;
+    bench.passing.pass_on(connection(&bench)).unwrap();
+    let late = connection(&bench);
+    bench.thread.stop_accepting();
+    assert_eq!(counters.sessions_active.get(), 2);
+    assert!(bench.passing.pass_on(late).is_err());
 }
 
 /// A piece of bulk data, which fills the buffer of a read.
@@ -215,10 +264,10 @@ fn a_session_without_end_does_not_keep_the_thread_from_its_events() {
 }
 
 #[test]
-fn a_listener_of_its_own_is_watched_however_many_sessions_there_are() {
+fn a_listener_of_its_own_keeps_its_connections() {
     let mut bench = Bench::new();
     for _ in 0..20 {
         bench.call();
     }
-    assert!(bench.is_listening());
+    assert_eq!(bench.thread.counters().sessions_active.get(), 20);
 }

@@ -129,6 +129,7 @@ impl RelayThread {
             return;
         }
         self.sessions.close_exchanges();
+        self.end_passing();
         for index in 0..self.acceptors.count() {
             self.close_acceptor(index);
         }

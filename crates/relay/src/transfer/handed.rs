@@ -68,6 +68,8 @@ impl Transfer {
         Self {
             direction: Direction::take_over(state.direction, count),
             is_bounded: state.is_bounded,
+            // Until its buffers are measured.
+            pieces: 1,
             is_kept_alive: state.is_kept_alive,
             has_spliced: state.has_spliced,
             held,

@@ -219,6 +219,8 @@ pub struct Bench {
     events: Vec<Event>,
     /// The number of each thread's sessions.
     pub loads: Loads,
+    /// Connections that one thread has accepted, for another one.
+    pub passing: Passing,
     // The thread's owner.
     _updates: mpsc::Sender<Update>,
 }
@@ -272,14 +274,14 @@ impl Bench {
             world,
             events: Vec::with_capacity(EVENTS),
             loads,
+            passing: made.passing,
             _updates: made.updates,
         }
     }
 
-    /// Whether the thread watches its listening socket.
-    pub fn is_listening(&self) -> bool {
-        let world = self.world.borrow();
-        world.tokens.contains_key(&world.listener)
+    /// The connections that were passed on to another thread.
+    pub fn passed_to(&self, thread: usize) -> Vec<PassedOn> {
+        std::iter::from_fn(|| self.passing.take(thread)).collect()
     }
 
     /// One turn after this time, with these events.
@@ -341,6 +343,8 @@ pub struct Made {
     pub control: Arc<Control>,
     /// For queries to this thread.
     pub mailbox: Arc<Mailbox>,
+    /// Connections that one thread has accepted, for another one.
+    pub passing: Passing,
 }
 
 /// A thread with one listener, above the kernel that is installed.
@@ -396,6 +400,7 @@ pub fn make_limited_thread(
     let acceptor = Acceptor::new(Some(socket), acceptor);
     let control = Arc::new(Control::new().unwrap());
     let (updates, received) = mpsc::channel();
+    let passing = Passing::new(loads.all().count()).unwrap();
     let own_control = Arc::clone(&control);
     let parts = ThreadParts {
         overlay: SharedOverlay::default(),
@@ -409,6 +414,7 @@ pub fn make_limited_thread(
         pipes,
         observation,
         loads,
+        passing: passing.clone(),
         sampling_pace: midspan_policy::SamplingPace::new(1),
         reset_timeout: RESET_TIMEOUT.into(),
         suspects: Default::default(),
@@ -419,5 +425,6 @@ pub fn make_limited_thread(
         updates,
         control: own_control,
         mailbox,
+        passing,
     }
 }

@@ -61,6 +61,7 @@ mod least_timeout;
 pub mod leave_alone;
 pub mod long_legs;
 mod loss_test;
+pub mod low_water_mark;
 pub mod making_room;
 pub mod memory_bounds;
 pub mod memory_share;

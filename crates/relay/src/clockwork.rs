@@ -40,6 +40,8 @@ pub enum Reason {
     Survey,
     /// The memory of sessions is measured.
     Measuring,
+    /// The rest of a fast transfer, below its low-water mark, may have waited for long enough.
+    LowWater,
     /// A source of events has a deadline.
     Source,
 }

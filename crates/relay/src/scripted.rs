@@ -46,6 +46,9 @@ pub trait Kernel {
     fn unacknowledged_bytes(&mut self, _socket: RawFd) -> std::io::Result<u64> {
         Ok(0)
     }
+    fn set_low_water_mark(&mut self, _socket: RawFd, _bytes: u64) -> std::io::Result<()> {
+        Ok(())
+    }
     fn set_reset_on_close(&mut self, socket: RawFd, is_on: bool) -> std::io::Result<()>;
 }
 

@@ -253,6 +253,12 @@ pub fn unacknowledged_bytes(socket: impl AsFd) -> io::Result<u64> {
     tcp::unacknowledged_bytes(socket).map(ByteSize::bytes)
 }
 
+/// Sets how many bytes wait in the receive queue when the kernel reports them.
+pub fn set_low_water_mark(socket: impl AsFd, bytes: u64) -> io::Result<()> {
+    scripted!(set_low_water_mark(number(&socket), bytes));
+    tcp::set_low_water_mark(socket, bytes)
+}
+
 /// Sets whether closing a socket sends a reset.
 pub fn set_reset_on_close(socket: impl AsFd, is_on: bool) -> io::Result<()> {
     scripted!(set_reset_on_close(number(&socket), is_on));

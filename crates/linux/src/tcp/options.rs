@@ -169,6 +169,17 @@ pub fn set_notsent_lowat(socket: impl AsFd, limit: ByteSize) -> io::Result<()> {
     SockRef::from(&socket.as_fd()).set_tcp_notsent_lowat(bytes)
 }
 
+/// How many bytes have to wait in the receive queue before the socket counts as readable (`SO_RCVLOWAT`); an end, an
+/// error and a full queue are reported in any case.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_low_water_mark(socket: impl AsFd, bytes: u64) -> io::Result<()> {
+    let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_RCVLOWAT);
+    raw::set_option(socket.as_fd(), level, name, &bytes.to_ne_bytes())
+}
+
 /// Time that sent data may stay unacknowledged (`TCP_USER_TIMEOUT`, RFC 5482); `None` for the
 /// kernel's own limit.
 ///

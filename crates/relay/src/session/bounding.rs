@@ -63,6 +63,11 @@ impl Session {
         ]
     }
 
+    /// Whether the buffers of the direction from this leg are bounded.
+    pub const fn is_bounded(&self, from: Leg) -> bool {
+        self.transfer(from).is_bounded
+    }
+
     /// What the directions read at once follows from their measured buffers, if these are bounded.
     pub fn set_pieces(&mut self, [to_server, to_client]: &[DirectionMemory; 2]) {
         self.to_server.pieces = pieces(to_server.receive_limit);

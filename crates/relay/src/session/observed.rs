@@ -30,6 +30,11 @@ impl Session {
         })
     }
 
+    /// The bytes that each direction has carried: the direction from the client first.
+    pub const fn carried(&self) -> [u64; 2] {
+        [self.record.bytes_to_server, self.record.bytes_to_client]
+    }
+
     /// Reads both legs for the counters of the listener.
     pub fn sample_for_numbers(&mut self) {
         if let Ok(sample) = self.sample() {

@@ -1,6 +1,7 @@
 //! The sessions of one thread: their table, their deadlines, and what they share.
 
 mod handed;
+mod low_water;
 mod observed;
 mod overlaid;
 mod plain;
@@ -34,6 +35,7 @@ use super::table::{Key, Table};
 use super::timers::Timers;
 use super::transfer::Shared;
 
+use low_water::LowWaterMarks;
 pub use observed::Observation;
 use observed::{EndingAll, Sampling};
 use overlaid::OverlaidSessions;
@@ -64,6 +66,8 @@ pub struct Sessions {
     overlaid: OverlaidSessions,
     /// Sessions without any mechanism.
     plain: PlainSessions,
+    /// Fast bulk transfers.
+    low_water_marks: LowWaterMarks,
     /// Set when the relay ends.
     ending: Option<EndingAll>,
     poll: Arc<Poll>,
@@ -97,6 +101,7 @@ impl Sessions {
             destinations: BTreeMap::new(),
             overlaid: OverlaidSessions::new(overlay),
             plain: PlainSessions::default(),
+            low_water_marks: LowWaterMarks::default(),
             ending: None,
             poll,
             counters,
@@ -132,6 +137,18 @@ impl Sessions {
     /// When the memory of sessions is measured next.
     pub const fn next_measuring(&self) -> Option<Time> {
         self.measuring.next()
+    }
+
+    /// When the rest of a fast transfer may have to be reported.
+    pub fn next_low_water(&self) -> Option<Time> {
+        self.low_water_marks.next_timeout()
+    }
+
+    /// Lets the kernel report the rest of fast transfers.
+    pub fn remove_late_marks(&mut self, now: Time) {
+        if self.next_low_water().is_some_and(|timeout| timeout <= now) {
+            (self.low_water_marks).handle_timeouts(&mut self.table, now);
+        }
     }
 
     /// Number of sessions that had more to move than fitted into their last turn.
@@ -290,7 +307,9 @@ impl Sessions {
     /// [`handle_event`](Self::handle_event).
     fn advance(&mut self, key: Key, acceptors: &mut Acceptors, now: Time) -> Option<Key> {
         let session = self.table.get_mut(key)?;
+        let before = session.carried();
         let turn = session.advance(&mut self.shared, now, &self.counters);
+        self.low_water_marks.note_turn(key, session, before, now);
         if let Some(sampling) = &mut self.sampling
             && session.record.unsampled
         {
@@ -543,6 +562,7 @@ impl Sessions {
         self.destinations.clear();
         self.overlaid.forget_all();
         self.plain = PlainSessions::default();
+        self.low_water_marks.clear();
         self.surveys = Surveys::default();
         self.listings = Listings::default();
         self.shared.pipes.clear();

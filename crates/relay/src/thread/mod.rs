@@ -279,6 +279,7 @@ impl RelayThread {
             self.register.put_in_hand(None);
         }
         self.continue_unfinished(now);
+        self.sessions.remove_late_marks(now);
         for _ in 0..DEADLINES_AT_ONCE {
             let Some(key) = self.sessions.pop_due(now) else {
                 break;
@@ -377,6 +378,7 @@ impl RelayThread {
             (Reason::Sampling, self.sessions.next_sampling()),
             (Reason::Survey, self.sessions.next_survey()),
             (Reason::Measuring, self.sessions.next_measuring()),
+            (Reason::LowWater, self.sessions.next_low_water()),
             (Reason::Source, sources.min()),
         ])
     }

@@ -264,6 +264,31 @@ fn a_session_without_end_does_not_keep_the_thread_from_its_events() {
 }
 
 #[test]
+fn the_kernel_reports_a_fast_transfer_in_large_pieces_and_its_rest_soon() {
+    let mut bench = Bench::new();
+    let (client, _) = bench.call();
+    bench.server_answers();
+    let marks = |bench: &Bench| std::mem::take(&mut bench.world.borrow_mut().marks);
+    // A megabyte in each millisecond: 8 Gbit/s.
+    for _ in 0..50 {
+        (0..32).for_each(|_| bench.sends(client, &PIECE));
+        bench.turn(MOMENT, &[(client, DATA)]);
+    }
+    assert_eq!(marks(&bench), [(client, 512 << 10)]);
+    assert_eq!(bench.thread.deadline().unwrap().reason, Reason::LowWater);
+    bench.turn(Duration::from_micros(100), &[]);
+    assert_eq!(bench.last_wait().map(|wait| wait < MOMENT), Some(true));
+    assert_eq!(marks(&bench), []);
+    // The rest does not reach the mark.
+    bench.turn(MOMENT, &[]);
+    assert_eq!(marks(&bench), [(client, 1)]);
+    assert_ne!(
+        bench.thread.deadline().map(|it| it.reason),
+        Some(Reason::LowWater)
+    );
+}
+
+#[test]
 fn a_listener_of_its_own_keeps_its_connections() {
     let mut bench = Bench::new();
     for _ in 0..20 {

@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream};
 use std::thread;
+use std::time::Duration;
 
 use midspan_policy::SessionSettings;
 use midspan_relay::{Relay, Settings};
@@ -31,6 +32,32 @@ fn exchange(bench: &Bench, up: usize, down: usize, seed: u64) {
         assert_same(&received, &down);
         assert_eq!(ending, Ending::Clean);
     });
+}
+
+/// Below a low-water mark, the kernel does not report data, and here neither an end nor more data follows.
+#[test]
+fn a_fast_transfer_that_pauses_arrives_completely() {
+    const PIECES: usize = 200;
+    let bench = bench();
+    let (mut client, mut server) = bench.pair();
+    let piece = Pattern::new(3).bytes(1 << 20);
+    for (rest, pause) in [(1, 5), (1000, 0), (100_000, 5), (300_000, 1)] {
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                (0..PIECES).for_each(|_| client.write_all(&piece).unwrap());
+                thread::sleep(Duration::from_millis(pause));
+                client.write_all(&piece[..rest]).unwrap();
+            });
+            // A slow comparison would make this a slow transfer.
+            let mut received = vec![0; piece.len()];
+            for _ in 0..PIECES {
+                server.read_exact(&mut received).unwrap();
+                assert!(received == piece);
+            }
+            server.read_exact(&mut received[..rest]).unwrap();
+            assert!(received[..rest] == piece[..rest]);
+        });
+    }
 }
 
 const SIZES: [(usize, usize); 7] = [

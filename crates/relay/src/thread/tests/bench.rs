@@ -78,6 +78,8 @@ pub struct World {
     pub sends: Vec<RawFd>,
     /// How long each of these calls takes.
     pub time_of_send: Duration,
+    /// The low-water marks that were set, and of which socket, in their order.
+    pub marks: Vec<(RawFd, u64)>,
 }
 
 struct Script {
@@ -205,6 +207,11 @@ impl Kernel for Script {
 
     fn own_address(&mut self, _: RawFd) -> Option<SocketAddr> {
         OWN.parse().ok()
+    }
+
+    fn set_low_water_mark(&mut self, socket: RawFd, bytes: u64) -> std::io::Result<()> {
+        self.world.borrow_mut().marks.push((socket, bytes));
+        Ok(())
     }
 
     fn set_reset_on_close(&mut self, socket: RawFd, is_on: bool) -> std::io::Result<()> {

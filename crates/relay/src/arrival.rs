@@ -1,14 +1,26 @@
 //! A connection that is to become a session.
 
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{FirstFlight, Handshake, Request};
-use midspan_units::{Time, TimeSpan};
+use midspan_units::{Dscp, Time, TimeSpan};
 
 use super::limits::{Seat, SetAside};
 use super::overlay::OverlayPart;
 use super::register::SharedSocket;
+
+/// A connection that has been accepted, and about which nothing has been decided yet.
+#[derive(Debug)]
+pub struct Accepted {
+    /// The client's socket.
+    pub client: OwnedFd,
+    /// The client's address.
+    pub address: SocketAddr,
+    /// The service class of the client's SYN.
+    pub class: Dscp,
+}
 
 /// A connection that will become a session, with all decisions that are made before its legs exist.
 ///

@@ -1,6 +1,6 @@
 //! Commands from the owner of a relay to its threads.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
@@ -66,6 +66,13 @@ impl Control {
     /// readable.
     pub const fn wake_up(&self) -> &OwnedFd {
         &self.wake_up
+    }
+}
+
+impl AsFd for Control {
+    /// The [wake-up](Self::wake_up).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake_up.as_fd()
     }
 }
 

@@ -19,7 +19,7 @@ use midspan_units::{Dscp, Time};
 use rustix::io::Errno;
 
 use super::acceptance::{Acceptance, is_shortage};
-use super::arrival::{Arrival, NewClient};
+use super::arrival::{Accepted, Arrival, NewClient};
 use super::crowd::Crowd;
 use super::destination::{Finder, Found, ServerLegSource};
 use super::knowledge::SharedKnowledge;
@@ -31,7 +31,6 @@ use super::narrow::{NarrowLeg, Profiles};
 use super::observation::ListenerCounters;
 use super::openings::Released;
 use super::overlay::SharedOverlay;
-use super::passing::Accepted;
 use super::register::{InHand, Register, SharedSocket};
 use super::remembered::Remembered;
 use super::server_pool::ServerPool;

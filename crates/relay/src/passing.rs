@@ -10,27 +10,14 @@
 //! place, with the connections in it.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use midspan_units::Dscp;
 use rustix::event::{EventfdFlags, eventfd};
 
+use super::arrival::Accepted;
 use super::opening::ListenerId;
 use super::sharing::Expected;
-use super::source::{EventSource, SourceHost};
-
-/// A connection that has been accepted, and about which nothing has been decided yet.
-#[derive(Debug)]
-pub struct Accepted {
-    /// The client's socket.
-    pub client: OwnedFd,
-    /// The client's address.
-    pub address: SocketAddr,
-    /// The service class of the client's SYN.
-    pub class: Dscp,
-}
 
 /// A connection for another thread.
 #[derive(Debug)]
@@ -52,7 +39,7 @@ pub struct Passing(Arc<[Place]>);
 struct Place {
     waiting: Mutex<Waiting>,
     /// Wakes the thread.
-    wake_up: OwnedFd,
+    wake_up: Arc<OwnedFd>,
 }
 
 #[derive(Debug, Default)]
@@ -75,9 +62,10 @@ impl Passing {
     /// Those of `eventfd(2)`.
     pub fn new(threads: usize) -> rustix::io::Result<Self> {
         let place = || {
+            let wake_up = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok(Place {
                 waiting: Mutex::default(),
-                wake_up: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+                wake_up: Arc::new(wake_up),
             })
         };
         let places: rustix::io::Result<Vec<Place>> =
@@ -118,29 +106,10 @@ impl Passing {
         }
     }
 
-    /// Wakes this thread when a connection is passed on to it.
-    pub fn wake_up(&self, thread: usize) -> WakeUp {
-        WakeUp {
-            places: self.clone(),
-            thread,
-        }
+    /// A descriptor that becomes readable when a connection is passed on to this thread, and remains readable.
+    pub fn wake_up(&self, thread: usize) -> Option<Arc<OwnedFd>> {
+        self.0.get(thread).map(|place| Arc::clone(&place.wake_up))
     }
-}
-
-/// Wakes one thread for connections of others. The thread looks for them in every turn, so there is nothing to do
-/// for the event itself.
-#[derive(Debug)]
-pub struct WakeUp {
-    places: Passing,
-    thread: usize,
-}
-
-impl EventSource for WakeUp {
-    fn descriptor(&self) -> BorrowedFd<'_> {
-        self.places.0[self.thread].wake_up.as_fd()
-    }
-
-    fn handle(&mut self, _: &mut SourceHost<'_>) {}
 }
 
 #[cfg(test)]
@@ -148,7 +117,7 @@ mod tests {
     use super::*;
     use crate::sharing::Loads;
     use midspan_policy::accept_share::Churn;
-    use midspan_units::Time;
+    use midspan_units::{Dscp, Time};
 
     fn connection(loads: &Loads, port: u16) -> PassedOn {
         let churn = Churn::default();
@@ -165,7 +134,7 @@ mod tests {
 
     fn is_awake(passing: &Passing, thread: usize) -> bool {
         let mut count = [0; 8];
-        rustix::io::read(passing.wake_up(thread).descriptor(), &mut count).is_ok()
+        rustix::io::read(passing.wake_up(thread).unwrap(), &mut count).is_ok()
     }
 
     #[test]

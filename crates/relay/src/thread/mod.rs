@@ -8,6 +8,7 @@
 //! | [`Clockwork`] | the time of the turn, and the next deadline with its reason |
 //! | [`RelayThread`] | the loop that joins them: takes events, accepts, obeys its owner |
 
+mod accepting;
 mod containment;
 mod handed;
 #[cfg(test)]
@@ -24,18 +25,16 @@ use midspan_units::{Time, TimeSpan};
 use rustix::event::epoll::Event;
 use rustix::io::Errno;
 
-use super::acceptance::{Acceptance, not_accepted};
 use super::acceptors::Acceptors;
 use super::clockwork::{Clockwork, Deadline, Reason};
 use super::control::{Clock, Command, Control};
-use super::crowd::Crowd;
 use super::eviction::Eviction;
 use super::kick::Kicks;
 use super::limits::Limits;
 use super::negotiation::{NamesOfThread, Negotiations, Neighbours, Tries};
 use super::opening::Acceptor;
 use super::overlay::SharedOverlay;
-use super::passing::{Accepted, PassedOn, Passing};
+use super::passing::Passing;
 use super::pipes::Pipes;
 use super::poll::{Poll, Token};
 use super::register::Register;
@@ -92,13 +91,13 @@ pub struct RelayThread {
     taking: Option<Taking>,
 }
 
-/// Wakes the thread for a command of its owner, or for an answer of the resolver. The thread looks
-/// for both in every turn, so there is nothing to do for the event itself.
-struct WakeUp(Arc<Control>);
+/// Wakes the thread for a command of its owner, for an answer of the resolver, or for connections of other threads. The
+/// thread looks for all of them in every turn, so there is nothing to do for the event itself.
+struct WakeUp<T>(T);
 
-impl EventSource for WakeUp {
+impl<T: AsFd + Send> EventSource for WakeUp<T> {
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.0.wake_up().as_fd()
+        self.0.as_fd()
     }
 
     fn handle(&mut self, _: &mut SourceHost<'_>) {}
@@ -213,8 +212,9 @@ impl RelayThread {
         };
         let wake_up = WakeUp(Arc::clone(&thread.control));
         thread.add_source(Box::new(wake_up))?;
-        let wake_up = thread.passing.wake_up(number);
-        thread.add_source(Box::new(wake_up))?;
+        if let Some(wake_up) = thread.passing.wake_up(number) {
+            thread.add_source(Box::new(WakeUp(wake_up)))?;
+        }
         Ok(thread)
     }
 
@@ -444,136 +444,5 @@ impl RelayThread {
             let (negotiations, mut around) = self.negotiations();
             negotiations.take_back(key, &mut around);
         }
-    }
-
-    /// Accepts from a listening socket, which is level-triggered: one connection for each event,
-    /// because a test for another connection costs almost as much as accepting it. If a socket
-    /// repeatedly has more connections, they are accepted in batches.
-    fn accept_some(&mut self, index: usize) {
-        let turn = self.clockwork.turn();
-        let Some(acceptor) = self.acceptors.get_mut(index) else {
-            return;
-        };
-        let most = acceptor.crowd.next_turn(turn);
-        if !self.accept(index, most)
-            && let Some(acceptor) = self.acceptors.get_mut(index)
-        {
-            acceptor.crowd = Crowd::default();
-        }
-    }
-
-    /// Accepts at most this many waiting connections; returns whether more may wait.
-    fn accept(&mut self, index: usize, most: usize) -> bool {
-        let now = self.clockwork.now();
-        for _ in 0..most {
-            if self.is_replaced() {
-                return false;
-            }
-            (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
-            let Some(acceptor) = self.acceptors.get(index) else {
-                return false;
-            };
-            let may_continue = match acceptor.accept() {
-                Ok(accepted) => match self.pass_on(index, accepted, now) {
-                    Some(accepted) => self.open(index, accepted, now),
-                    None => true,
-                },
-                Err(error) => self.finish(index, not_accepted(error), now),
-            };
-            if !may_continue {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// Passes an accepted connection on if this thread has clearly more sessions than the others that share the
-    /// socket; returns the connection otherwise.
-    fn pass_on(&mut self, index: usize, accepted: Accepted, now: Time) -> Option<Accepted> {
-        let acceptor = self.acceptors.get(index);
-        let Some((listener, sharing)) =
-            acceptor.and_then(|acceptor| Some((acceptor.id, acceptor.sharing.as_ref()?)))
-        else {
-            return Some(accepted);
-        };
-        let sessions = self.counters.sessions_active.get();
-        self.loads.set(self.number, sessions);
-        let taker = self.loads.taker((self.number, self.churn), sharing, now);
-        let Some(expected) = taker.filter(|_| self.acceptors.are_open()) else {
-            return Some(accepted);
-        };
-        let connection = PassedOn {
-            listener,
-            accepted,
-            expected,
-        };
-        self.passing.pass_on(connection).err()
-    }
-
-    /// Serves the connections that other threads have accepted for this one.
-    fn serve_passed(&mut self) {
-        let now = self.clockwork.now();
-        while let Some(passed) = self.passing.take(self.number) {
-            let PassedOn {
-                listener,
-                accepted,
-                expected,
-            } = passed;
-            // A removed listener that has no session left has no acceptor: the connection is reset.
-            let Some(index) = self.acceptors.find_for_accepted(listener) else {
-                continue;
-            };
-            (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
-            self.open(index, accepted, now);
-            (self.loads).set(self.number, self.counters.sessions_active.get());
-            drop(expected);
-        }
-    }
-
-    /// No other thread passes connections on to this one from now on; serves those that it already has.
-    fn end_passing(&mut self) {
-        self.passing.close(self.number);
-        self.serve_passed();
-    }
-
-    /// Decides about an accepted connection; returns whether the next one may be accepted at once.
-    fn open(&mut self, index: usize, accepted: Accepted, now: Time) -> bool {
-        let Some(acceptor) = self.acceptors.get_mut(index) else {
-            return false;
-        };
-        let acceptance = acceptor.open(accepted, now, &self.register);
-        self.finish(index, acceptance, now)
-    }
-
-    /// Carries out what was decided; returns whether the next connection may be accepted at once.
-    fn finish(&mut self, index: usize, acceptance: Acceptance, now: Time) -> bool {
-        match acceptance {
-            Acceptance::Session(arrival, legs) => {
-                self.counters.option_errors.add(legs.option_errors);
-                // Otherwise both legs are dropped, which resets them.
-                if !self.kicks.includes(&arrival) {
-                    (self.sessions).begin(index, arrival, legs, &mut self.acceptors, now);
-                }
-            }
-            Acceptance::Negotiation(client, negotiator) => {
-                let (negotiations, mut around) = self.negotiations();
-                negotiations.begin(index, client, &negotiator, &mut around);
-            }
-            Acceptance::Refused => self.counters.refused_by_policy.add(1),
-            Acceptance::Suspect => self.counters.refused_suspects.add(1),
-            Acceptance::Drained => self.counters.refused_drained.add(1),
-            Acceptance::Denied(client) => {
-                (self.negotiations).deny(index, client, &self.acceptors);
-            }
-            Acceptance::Unconnected(arrival, error) => {
-                let at = (&self.acceptors, now);
-                (self.sessions).note_unconnected(index, &arrival, error, None, at);
-            }
-            Acceptance::Gone => self.counters.accept_errors.add(1),
-            Acceptance::Nothing => return false,
-            Acceptance::Shed(shortage) => self.acceptors.count_shed(shortage),
-            Acceptance::Exhausted(error) => return self.acceptors.shed(index, error, now),
-        }
-        true
     }
 }

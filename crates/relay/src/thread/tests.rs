@@ -13,6 +13,7 @@ use rustix::event::epoll::EventFlags;
 use super::*;
 use crate::listener::Language;
 use crate::opening::ListenerId;
+use crate::passing::PassedOn;
 use crate::pipes::BUFFER_SIZE;
 use bench::{Bench, CLIENT, MOMENT, NEGOTIATION_TIMEOUT};
 

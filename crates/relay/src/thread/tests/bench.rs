@@ -23,6 +23,7 @@ use crate::listener::{Destination, Language, Listener, Negotiation};
 use crate::negotiation::Names;
 use crate::observation::Mailbox;
 use crate::opening::{AcceptorParts, ListenerId};
+use crate::passing::PassedOn;
 use crate::scripted::{self, Kernel};
 use crate::sharing::ListeningSocket;
 

@@ -11,8 +11,9 @@ use crate::table::{Key, Table};
 
 /// Most such directions of one thread. A faster transfer takes the place of one without a mark.
 const MOST: usize = 16;
-/// A direction that carries this many bytes in one turn may be a fast one.
-const FAST_TURN: u64 = 64 << 10;
+/// A direction that carries this many bytes in one turn may be a fast one. A turn may carry a single packet, which has less
+/// than 64 KiB.
+const FAST_TURN: u64 = 32 << 10;
 
 /// The marks of one thread.
 #[derive(Debug, Default)]

@@ -132,6 +132,13 @@ mod tests {
         }
     }
 
+    /// The first thread has many sessions, the second one has none.
+    fn two_threads() -> (Loads, Passing) {
+        let loads = Loads::of(2);
+        loads.set(0, 100);
+        (loads, Passing::new(2).unwrap())
+    }
+
     fn is_awake(passing: &Passing, thread: usize) -> bool {
         let mut count = [0; 8];
         rustix::io::read(passing.wake_up(thread).unwrap(), &mut count).is_ok()
@@ -139,9 +146,7 @@ mod tests {
 
     #[test]
     fn a_connection_wakes_its_thread_and_waits_there() {
-        let loads = Loads::of(2);
-        loads.set(0, 100);
-        let passing = Passing::new(2).unwrap();
+        let (loads, passing) = two_threads();
         passing.pass_on(connection(&loads, 1)).unwrap();
         passing.pass_on(connection(&loads, 2)).unwrap();
         assert_eq!([0, 1].map(|it| is_awake(&passing, it)), [false, true]);
@@ -158,9 +163,7 @@ mod tests {
 
     #[test]
     fn a_closed_place_gives_connections_back_and_keeps_those_in_it() {
-        let loads = Loads::of(2);
-        loads.set(0, 100);
-        let passing = Passing::new(2).unwrap();
+        let (loads, passing) = two_threads();
         passing.pass_on(connection(&loads, 1)).unwrap();
         passing.close(1);
         let back = passing.pass_on(connection(&loads, 2)).unwrap_err();

@@ -48,7 +48,6 @@ impl Sessions {
             // It is not enough to close the socket, because the other relay has it too.
             let _ = self.poll.delete(socket);
         }
-        self.low_water_marks.let_go(key, &session);
         acceptors.end_session(session.listener.into());
         self.destinations.remove(&session.id());
         self.overlaid.forget(session.id());

@@ -17,7 +17,11 @@ const FAST_TURN: u64 = 32 << 10;
 
 /// The marks of one thread.
 #[derive(Debug, Default)]
-pub struct LowWaterMarks(Vec<Entry>);
+pub struct LowWaterMarks {
+    entries: Vec<Entry>,
+    /// No mark is set any more.
+    is_over: bool,
+}
 
 #[derive(Debug)]
 struct Entry {
@@ -29,6 +33,9 @@ struct Entry {
 impl LowWaterMarks {
     /// A session has had a turn. `before`: the bytes that it had carried [before](Session::carried) the turn.
     pub fn note_turn(&mut self, key: Key, session: &Session, before: [u64; 2], now: Time) {
+        if self.is_over {
+            return;
+        }
         let carried = session.carried();
         for inbound in [Leg::Client, Leg::Server] {
             let of = |bytes: &[u64; 2]| bytes[inbound as usize];
@@ -37,7 +44,7 @@ impl LowWaterMarks {
             }
             let both = [of(&carried), carried[inbound.other() as usize]];
             let is_it = |entry: &Entry| entry.key == key && entry.inbound == inbound;
-            match self.0.iter_mut().find(|entry| is_it(entry)) {
+            match self.entries.iter_mut().find(|entry| is_it(entry)) {
                 Some(entry) => {
                     let change = entry.mark.handle_read(now, both);
                     carry_out(change, session, inbound);
@@ -52,22 +59,22 @@ impl LowWaterMarks {
     }
 
     fn begin(&mut self, entry: Entry) {
-        if self.0.len() < MOST {
-            self.0.push(entry);
-        } else if let Some(place) = self.0.iter_mut().find(|entry| !entry.mark.is_set()) {
+        if self.entries.len() < MOST {
+            self.entries.push(entry);
+        } else if let Some(place) = self.entries.iter_mut().find(|entry| !entry.mark.is_set()) {
             *place = entry;
         }
     }
 
     /// When the rest of a transfer may have to be reported.
     pub fn next_timeout(&self) -> Option<Time> {
-        let timeouts = self.0.iter().map(|entry| entry.mark.poll_timeout());
+        let timeouts = self.entries.iter().map(|entry| entry.mark.poll_timeout());
         timeouts.flatten().min()
     }
 
     /// Removes marks under which nothing has been reported for too long: the kernel then reports what has arrived.
     pub fn handle_timeouts(&mut self, sessions: &mut Table<Session>, now: Time) {
-        self.0.retain_mut(|entry| {
+        self.entries.retain_mut(|entry| {
             let Some(session) = sessions.get_mut(entry.key) else {
                 return false;
             };
@@ -76,19 +83,19 @@ impl LowWaterMarks {
         });
     }
 
-    /// Another relay has the session from now on. It does not know of marks, so they are removed.
-    pub fn let_go(&mut self, key: Key, session: &Session) {
-        self.0.retain(|entry| {
-            if entry.key == key && entry.mark.is_set() {
+    /// Removes all marks and sets none any more: another relay, which does not know of them, gets the sessions.
+    pub fn end(&mut self, sessions: &mut Table<Session>) {
+        self.is_over = true;
+        for entry in self.entries.drain(..).filter(|entry| entry.mark.is_set()) {
+            if let Some(session) = sessions.get_mut(entry.key) {
                 carry_out(Some(MarkChange::Remove), session, entry.inbound);
             }
-            entry.key != key
-        });
+        }
     }
 
     /// All sessions have ended.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.entries.clear();
     }
 }
 

@@ -144,6 +144,11 @@ impl Sessions {
         self.low_water_marks.next_timeout()
     }
 
+    /// From now on, the kernel reports all data at once.
+    pub fn end_low_water(&mut self) {
+        self.low_water_marks.end(&mut self.table);
+    }
+
     /// Lets the kernel report the rest of fast transfers.
     pub fn remove_late_marks(&mut self, now: Time) {
         if self.next_low_water().is_some_and(|timeout| timeout <= now) {

@@ -79,6 +79,7 @@ impl RelayThread {
     fn leave_sockets(&mut self) {
         self.acceptors.close();
         self.end_passing();
+        self.sessions.end_low_water();
         self.sessions.close_exchanges();
         let now = self.clockwork.now();
         for index in 0..self.acceptors.count() {

@@ -264,17 +264,25 @@ fn a_session_without_end_does_not_keep_the_thread_from_its_events() {
     assert_eq!(pieces(&bench), 2);
 }
 
+/// A client sends a megabyte in each of 50 milliseconds: 8 Gbit/s.
+fn send_fast(bench: &mut Bench, client: RawFd) {
+    for _ in 0..50 {
+        (0..32).for_each(|_| bench.sends(client, &PIECE));
+        bench.turn(MOMENT, &[(client, DATA)]);
+    }
+}
+
+/// The low-water marks that were set since the last call.
+fn marks(bench: &Bench) -> Vec<(RawFd, u64)> {
+    std::mem::take(&mut bench.world.borrow_mut().marks)
+}
+
 #[test]
 fn the_kernel_reports_a_fast_transfer_in_large_pieces_and_its_rest_soon() {
     let mut bench = Bench::new();
     let (client, _) = bench.call();
     bench.server_answers();
-    let marks = |bench: &Bench| std::mem::take(&mut bench.world.borrow_mut().marks);
-    // A megabyte in each millisecond: 8 Gbit/s.
-    for _ in 0..50 {
-        (0..32).for_each(|_| bench.sends(client, &PIECE));
-        bench.turn(MOMENT, &[(client, DATA)]);
-    }
+    send_fast(&mut bench, client);
     assert_eq!(marks(&bench), [(client, 512 << 10)]);
     assert_eq!(bench.thread.deadline().unwrap().reason, Reason::LowWater);
     bench.turn(Duration::from_micros(100), &[]);
@@ -287,6 +295,19 @@ fn the_kernel_reports_a_fast_transfer_in_large_pieces_and_its_rest_soon() {
         bench.thread.deadline().map(|it| it.reason),
         Some(Reason::LowWater)
     );
+}
+
+#[test]
+fn a_session_that_moves_to_another_relay_has_no_low_water_mark() {
+    let mut bench = Bench::new();
+    let (client, _) = bench.call();
+    bench.server_answers();
+    send_fast(&mut bench, client);
+    assert_eq!(marks(&bench), [(client, 512 << 10)]);
+    bench.thread.sessions.end_low_water();
+    assert_eq!(marks(&bench), [(client, 1)]);
+    send_fast(&mut bench, client);
+    assert_eq!(marks(&bench), []);
 }
 
 #[test]

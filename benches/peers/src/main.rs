@@ -51,6 +51,10 @@ struct Arguments {
     /// Peers to compare; by default all except `midspan-client-rates`, and the other build if there is one
     #[arg(long, value_delimiter = ',', value_enum)]
     peers: Vec<Peer>,
+    /// Seconds from the start of a peer to the first measurement. They keep the work of starting out of the
+    /// CPU time of the first transfer
+    #[arg(long, default_value_t = 2.0)]
+    settle_seconds: f64,
     /// Seconds of each bulk transfer
     #[arg(long, default_value_t = 2.5)]
     bulk_seconds: f64,

@@ -107,6 +107,7 @@ fn key(peer: Peer, round: usize, arguments: &Arguments) -> RunKey {
     let key = RunKey::new()
         .with("peer", peer.name())
         .with("round", round)
+        .with("settle seconds", arguments.settle_seconds)
         .with("bulk seconds", arguments.bulk_seconds)
         .with("connection seconds", arguments.connection_seconds)
         .with("clients", arguments.clients)

@@ -72,6 +72,7 @@ pub fn measure(
     let process = program.as_ref().map(Program::id);
     let cpu = || process.map_or(Duration::ZERO, usage::cpu_time);
     let mut values = Vec::new();
+    std::thread::sleep(Duration::from_secs_f64(arguments.settle_seconds));
 
     let span = Duration::from_secs_f64(arguments.bulk_seconds);
     for (flows, rate, cost) in [

@@ -55,7 +55,7 @@ const OTHER_EARLY: Peer = Peer::OtherEarly;
 const NOT_LESS: Option<Bound> = Some(Bound::AtLeast(0.97));
 const NOT_MORE: Option<Bound> = Some(Bound::AtMost(1.03));
 
-const COMPARISONS: [Comparison; 31] = [
+const COMPARISONS: [Comparison; 32] = [
     compare(
         Quantity::Bulk1,
         FORWARD,
@@ -123,6 +123,12 @@ const COMPARISONS: [Comparison; 31] = [
         EXPRESS,
         FORWARD,
         Some(Bound::AtLeast(0.92)),
+    ),
+    compare(
+        Quantity::BulkCpu1,
+        EARLY,
+        FORWARD,
+        Some(Bound::AtMost(1.12)),
     ),
     compare(
         Quantity::BulkCpu16,

@@ -37,6 +37,9 @@ pub struct LegStart {
     pub pacing_by: PacingBy,
     /// How the first flight is spread, if it is larger than usual.
     pub first_flight: Option<FirstFlight>,
+    /// The first data already waits when the leg connects. Then the last ACK of the handshake is sent with this
+    /// data (RFC 9293, 3.5), which saves a packet. The relay decides this itself.
+    pub ack_with_data: bool,
     /// Idle time after which the peer is probed.
     pub keepalive: Option<TimeSpan>,
     /// Time that sent data may stay unacknowledged.
@@ -73,6 +76,7 @@ impl From<&LegSettings> for LegStart {
             pacing_rate: settings.pacing_rate,
             pacing_by: settings.pacing_by,
             first_flight: None,
+            ack_with_data: false,
             keepalive: settings.keepalive,
             user_timeout: settings.user_timeout,
             segment_ceiling: None,

@@ -92,6 +92,11 @@ pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
     Ok(count)
 }
 
+/// Whether data waits to be read.
+pub fn has_data(socket: impl AsFd) -> bool {
+    peek(socket.as_fd()).is_ok_and(|count| count > 0)
+}
+
 /// Reads into the buffer, and leaves the bytes in the socket; 0 at the end.
 pub fn look(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
     let most = may_fail!(Receive, buffer.len());

@@ -27,10 +27,10 @@ pub use memory::{
 pub use options::{
     available_congestion_controls, begin_bbr_again, congestion_control, dscp, has_least_timeout,
     keepalive, least_timeout, load_congestion_control, mark, notsent_lowat, pacing_rate,
-    receive_buffer, saved_dscp, send_buffer, set_congestion_control, set_dscp, set_fast_open,
-    set_keepalive, set_least_timeout, set_low_water_mark, set_mark, set_notsent_lowat,
-    set_pacing_rate, set_receive_buffer, set_reset_on_close, set_save_syn, set_send_buffer,
-    set_user_timeout, slow_start_again, try_repair, unacknowledged_bytes,
+    receive_buffer, saved_dscp, send_buffer, set_ack_with_data, set_congestion_control, set_dscp,
+    set_fast_open, set_keepalive, set_least_timeout, set_low_water_mark, set_mark,
+    set_notsent_lowat, set_pacing_rate, set_receive_buffer, set_reset_on_close, set_save_syn,
+    set_send_buffer, set_user_timeout, slow_start_again, try_repair, unacknowledged_bytes,
     unrestricted_congestion_controls, user_timeout,
 };
 pub use receive_window::largest_open_window;

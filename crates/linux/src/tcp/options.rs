@@ -357,6 +357,22 @@ pub fn set_fast_open(socket: impl AsFd) -> io::Result<()> {
     )
 }
 
+/// Lets the kernel send the ACK of the peer's SYN-ACK together with the first data, or 200 ms later if there is no
+/// data by then (`TCP_DEFER_ACCEPT` on a socket that connects). Call it before `connect(2)`.
+///
+/// # Errors
+/// Those of `setsockopt(2)`.
+pub fn set_ack_with_data(socket: impl AsFd) -> io::Result<()> {
+    // The time is only used by sockets that listen.
+    let seconds = 1_i32.to_ne_bytes();
+    raw::set_option(
+        socket.as_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_DEFER_ACCEPT,
+        &seconds,
+    )
+}
+
 /// The mark of packets of this socket (`SO_MARK`).
 ///
 /// # Errors

@@ -128,6 +128,9 @@ pub fn apply(socket: impl AsFd, start: &LegStart) -> Result<(), LegError> {
     if let Some(rate) = start.pacing_rate.filter(|_| by_kernel) {
         tcp::set_pacing_rate(socket, Some(rate)).map_err(refused("pacing_rate", rate))?;
     }
+    if start.ack_with_data {
+        tcp::set_ack_with_data(socket).map_err(refused("ack_with_data", true))?;
+    }
     if let Some(idle) = start.keepalive {
         set_keepalive(socket, idle)?;
     }

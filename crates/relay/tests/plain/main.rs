@@ -2,6 +2,7 @@
 
 mod close;
 mod containment;
+mod first_data;
 mod handover;
 mod leg_options;
 mod limits;

@@ -42,6 +42,8 @@ pub enum Reason {
     Measuring,
     /// The rest of a fast transfer, below its low-water mark, may have waited for long enough.
     LowWater,
+    /// Another thread may not have looked for a connection that was passed on to it.
+    PassedOn,
     /// A source of events has a deadline.
     Source,
 }

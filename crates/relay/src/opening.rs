@@ -337,7 +337,8 @@ impl Acceptor {
                 let policy = &mut self.policy;
                 let mut start = policy.start(now, &request, window, &mut self.knowledge);
                 arrival.window = limits.offer_window(&mut start.server);
-                start.server.ack_with_data = system::has_data(&client);
+                start.server.ack_with_data =
+                    system::waiting_bytes(&client).is_ok_and(|bytes| bytes > 0);
                 start
             }
         };

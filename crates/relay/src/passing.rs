@@ -7,17 +7,23 @@
 //!
 //! A thread looks for such connections in every turn, and each one wakes it. A thread that accepts nothing more
 //! closes its place, and then connections stay where they are. A thread that replaces a stuck one has the same
-//! place, with the connections in it.
+//! place, with the connections in it. The thread that has passed a connection on takes it back if the other one has not
+//! looked for it [in time](PATIENCE), because that one may have begun to hang.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use midspan_units::{Time, TimeSpan};
 use rustix::event::{EventfdFlags, eventfd};
 
 use super::arrival::Accepted;
 use super::opening::ListenerId;
 use super::sharing::Expected;
+
+/// A connection that has waited for longer is [taken back](Passing::take_back). A thread that moves looks for
+/// connections in a few milliseconds.
+pub const PATIENCE: TimeSpan = TimeSpan::from_milliseconds(100);
 
 /// A connection for another thread.
 #[derive(Debug)]
@@ -28,6 +34,10 @@ pub struct PassedOn {
     pub accepted: Accepted,
     /// Counts among the sessions of the other thread until it has one.
     pub expected: Expected,
+    /// The thread that has passed it on.
+    pub from: usize,
+    /// When.
+    pub at: Time,
 }
 
 /// The places of all threads.
@@ -99,6 +109,27 @@ impl Passing {
         place.with(|waiting| waiting.connections.pop_front())
     }
 
+    /// A connection that this thread has passed on, and for which no thread has looked in time.
+    pub fn take_back(&self, from: usize, now: Time) -> Option<PassedOn> {
+        let is_late = |it: &PassedOn| it.from == from && it.at + PATIENCE <= now;
+        self.0.iter().find_map(|place| {
+            place.with(|waiting| {
+                let late = waiting.connections.iter().position(is_late)?;
+                waiting.connections.remove(late)
+            })
+        })
+    }
+
+    /// When this thread has to [look](Self::take_back) for the connections that it has passed on; `None` if none waits.
+    pub fn next_return(&self, from: usize) -> Option<Time> {
+        let first = |waiting: &mut Waiting| {
+            let own = waiting.connections.iter().filter(|it| it.from == from);
+            own.map(|it| it.at + PATIENCE).min()
+        };
+        let all = self.0.iter().filter_map(|place| place.with(first));
+        all.min()
+    }
+
     /// No more connections are passed on to this thread. Those that wait already stay.
     pub fn close(&self, thread: usize) {
         if let Some(place) = self.0.get(thread) {
@@ -117,7 +148,7 @@ mod tests {
     use super::*;
     use crate::sharing::Loads;
     use midspan_policy::accept_share::Churn;
-    use midspan_units::{Dscp, Time};
+    use midspan_units::Dscp;
 
     fn connection(loads: &Loads, port: u16) -> PassedOn {
         let churn = Churn::default();
@@ -129,6 +160,8 @@ mod tests {
                 class: Dscp::default(),
             },
             expected: loads.taker((0, churn), &(0..2), Time::ZERO).unwrap(),
+            from: 0,
+            at: Time::ZERO + TimeSpan::from_milliseconds(port.into()),
         }
     }
 
@@ -169,5 +202,23 @@ mod tests {
         let back = passing.pass_on(connection(&loads, 2)).unwrap_err();
         assert_eq!(back.address.port(), 2);
         assert!(passing.take(1).is_some() && passing.take(1).is_none());
+    }
+
+    #[test]
+    fn a_connection_for_which_no_thread_looks_comes_back() {
+        let (loads, passing) = two_threads();
+        assert_eq!(passing.next_return(0), None);
+        for port in [7, 3] {
+            passing.pass_on(connection(&loads, port)).unwrap();
+        }
+        let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
+        assert_eq!(passing.next_return(0), Some(at(103)));
+        let back = |from, now| passing.take_back(from, now).map(|it| it.at);
+        assert_eq!(back(0, at(102)), None);
+        assert_eq!(back(1, at(1000)), None);
+        assert_eq!(back(0, at(103)), Some(at(3)));
+        assert_eq!(passing.next_return(0), Some(at(107)));
+        assert!(passing.take(1).is_some());
+        assert_eq!((passing.next_return(0), back(0, at(1000))), (None, None));
     }
 }

@@ -25,6 +25,10 @@ pub trait Kernel {
     fn connect(&mut self, socket: RawFd, address: SocketAddr) -> Result<()>;
     fn receive(&mut self, socket: RawFd, buffer: &mut [u8]) -> Result<usize>;
     fn peek(&mut self, socket: RawFd) -> Result<usize>;
+    /// Nothing waits, unless the kernel has its own answer.
+    fn waiting_bytes(&mut self, _socket: RawFd) -> Result<u64> {
+        Ok(0)
+    }
     fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize>;
     /// Between a socket and a pipe. A kernel without pipes need not have it.
     fn splice(&mut self, _from: RawFd, _to: RawFd, _count: usize) -> Result<usize> {

@@ -49,7 +49,7 @@ impl Sockets {
 
     /// Whether data of a leg waits to be read.
     pub fn has_data(&self, leg: Leg) -> bool {
-        system::has_data(self.of(leg))
+        system::peek(self.of(leg).as_fd()).is_ok_and(|count| count > 0)
     }
 
     /// Whether the peer of a leg has acknowledged all data.

@@ -92,9 +92,11 @@ pub fn peek(socket: BorrowedFd<'_>) -> Result<usize> {
     Ok(count)
 }
 
-/// Whether data waits to be read.
-pub fn has_data(socket: impl AsFd) -> bool {
-    peek(socket.as_fd()).is_ok_and(|count| count > 0)
+/// Bytes that wait to be read, without those behind urgent data. This does not take an error of the socket away,
+/// unlike [`peek`].
+pub fn waiting_bytes(socket: impl AsFd) -> Result<u64> {
+    scripted!(waiting_bytes(number(&socket)));
+    rustix::io::ioctl_fionread(socket)
 }
 
 /// Reads into the buffer, and leaves the bytes in the socket; 0 at the end.

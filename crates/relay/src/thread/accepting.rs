@@ -6,7 +6,7 @@ use super::RelayThread;
 use crate::acceptance::{Acceptance, not_accepted};
 use crate::arrival::Accepted;
 use crate::crowd::Crowd;
-use crate::passing::PassedOn;
+use crate::passing::{PATIENCE, PassedOn};
 
 impl RelayThread {
     /// Accepts from a listening socket, which is level-triggered: one connection for each event,
@@ -69,28 +69,45 @@ impl RelayThread {
             listener,
             accepted,
             expected,
+            from: self.number,
+            at: now,
         };
-        self.passing.pass_on(connection).err()
+        let result = self.passing.pass_on(connection);
+        if result.is_ok() {
+            self.next_return.get_or_insert(now + PATIENCE);
+        }
+        result.err()
+    }
+
+    /// Serves the connections that this thread has passed on to others which do not look for them.
+    pub(super) fn take_back_passed(&mut self) {
+        let now = self.clockwork.now();
+        if self.next_return.is_none_or(|due| due > now) {
+            return;
+        }
+        while let Some(passed) = self.passing.take_back(self.number, now) {
+            self.serve(passed, now);
+        }
+        self.next_return = self.passing.next_return(self.number);
     }
 
     /// Serves the connections that other threads have accepted for this one.
     pub(super) fn serve_passed(&mut self) {
         let now = self.clockwork.now();
         while let Some(passed) = self.passing.take(self.number) {
-            let PassedOn {
-                listener,
-                accepted,
-                expected,
-            } = passed;
-            // A removed listener that has no session left has no acceptor: the connection is reset.
-            let Some(index) = self.acceptors.find_for_accepted(listener) else {
-                continue;
-            };
-            (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
-            self.open(index, accepted, now);
-            (self.loads).set(self.number, self.counters.sessions_active.get());
-            drop(expected);
+            self.serve(passed, now);
         }
+    }
+
+    fn serve(&mut self, passed: PassedOn, now: Time) {
+        // A removed listener that has no session left has no acceptor: the connection is reset.
+        let Some(index) = self.acceptors.find_for_accepted(passed.listener) else {
+            return;
+        };
+        (self.eviction).make_way(index, &mut self.sessions, &mut self.acceptors, now);
+        self.open(index, passed.accepted, now);
+        (self.loads).set(self.number, self.counters.sessions_active.get());
+        drop(passed.expected);
     }
 
     /// No other thread passes connections on to this one from now on; serves those that it already has.

@@ -78,6 +78,8 @@ pub struct RelayThread {
     churn: Churn,
     /// Connections that one thread has accepted, for another one.
     passing: Passing,
+    /// When to look whether other threads have served the connections that this one has passed on.
+    next_return: Option<Time>,
     /// Whether events of sources have been read and not handled.
     has_lost_events: bool,
     /// The connections of this thread, and which of them is being handled.
@@ -203,6 +205,7 @@ impl RelayThread {
             loads,
             churn: Churn::default(),
             passing,
+            next_return: None,
             has_lost_events: false,
             register,
             source_in_hand: None,
@@ -308,6 +311,7 @@ impl RelayThread {
         }
         self.acceptors.resume(now);
         self.serve_passed();
+        self.take_back_passed();
         self.note_load(now);
         self.eviction.go_on(&mut self.sessions, now);
         (self.eviction).make_way_for_others(&mut self.sessions, &mut self.acceptors, now);
@@ -379,6 +383,7 @@ impl RelayThread {
             (Reason::Survey, self.sessions.next_survey()),
             (Reason::Measuring, self.sessions.next_measuring()),
             (Reason::LowWater, self.sessions.next_low_water()),
+            (Reason::PassedOn, self.next_return),
             (Reason::Source, sources.min()),
         ])
     }

@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 use super::*;
 use crate::listener::Language;
 use crate::opening::ListenerId;
-use crate::passing::PassedOn;
+use crate::passing::{PATIENCE, PassedOn};
 use crate::pipes::BUFFER_SIZE;
 use bench::{Bench, CLIENT, MOMENT, NEGOTIATION_TIMEOUT};
 
@@ -183,6 +183,21 @@ fn a_burst_of_connections_is_shared() {
 }
 
 #[test]
+fn a_connection_that_is_passed_on_comes_back_if_the_other_thread_does_not_look() {
+    let mut bench = Bench::sharing(0..2);
+    (0..8).for_each(|_| {
+        bench.call();
+    });
+    let counters = bench.thread.counters();
+    assert_eq!(counters.sessions_active.get(), 6);
+    assert!(bench.passing.next_return(0).is_some());
+    bench.turn(PATIENCE.into(), &[]);
+    assert_eq!(counters.sessions_active.get(), 8);
+    assert_eq!(bench.passing.next_return(0), None);
+    assert!(bench.passed_to(1).is_empty());
+}
+
+#[test]
 fn a_connection_that_another_thread_has_accepted_becomes_a_session() {
     let mut bench = Bench::sharing(0..2);
     let connection = |bench: &Bench| {
@@ -198,6 +213,8 @@ fn a_connection_that_another_thread_has_accepted_becomes_a_session() {
             listener,
             accepted,
             expected,
+            from: 1,
+            at: Time::ZERO,
         }
     };
     let counters = bench.thread.counters();

@@ -30,19 +30,43 @@ const AT_ONCE: Duration = Duration::from_secs(5);
 
 /// A door that holds threads until it is opened.
 #[derive(Clone, Default)]
-struct Door(Arc<(Mutex<bool>, Condvar)>);
+struct Door(Arc<(Mutex<DoorState>, Condvar)>);
+
+#[derive(Default)]
+struct DoorState {
+    is_open: bool,
+    /// A thread waits, or has waited.
+    is_reached: bool,
+}
 
 impl Door {
     fn pass(&self) {
-        let (is_open, changed) = &*self.0;
-        let is_open = is_open.lock().unwrap();
-        drop(changed.wait_while(is_open, |is_open| !*is_open).unwrap());
+        self.change(|state| state.is_reached = true);
+        self.wait_until(|state| state.is_open);
     }
 
     fn open(&self) {
-        let (is_open, changed) = &*self.0;
-        *is_open.lock().unwrap() = true;
+        self.change(|state| state.is_open = true);
+    }
+
+    fn wait_until_reached(&self) {
+        self.wait_until(|state| state.is_reached);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut DoorState)) {
+        let (state, changed) = &*self.0;
+        change(&mut state.lock().unwrap());
         changed.notify_all();
+    }
+
+    fn wait_until(&self, condition: impl Fn(&DoorState) -> bool) {
+        let (state, changed) = &*self.0;
+        let state = state.lock().unwrap();
+        drop(
+            changed
+                .wait_while(state, |state| !condition(state))
+                .unwrap(),
+        );
     }
 }
 
@@ -302,6 +326,23 @@ fn a_shared_socket_is_not_left_to_a_thread_that_hangs() {
         })
     });
     // Otherwise the relay could not end.
+    door.open();
+    assert!(are_served, "{} of {MANY}", served.len());
+}
+
+/// The other thread may pass connections on to one of which nothing shows yet that it hangs.
+#[test]
+fn connections_for_a_thread_that_has_just_begun_to_hang_come_back() {
+    let (bench, door) = bench_with_sockets(2, 1, SessionLimits::default());
+    let _fatal = connect_from(ENDLESS, bench.address);
+    door.wait_until_reached();
+    let _clients: Vec<TcpStream> = (0..MANY).map(|_| bench.connect()).collect();
+    bench.server.set_nonblocking(true).unwrap();
+    let mut served = Vec::new();
+    let are_served = eventually(|| {
+        served.extend(bench.server.accept());
+        served.len() == MANY
+    });
     door.open();
     assert!(are_served, "{} of {MANY}", served.len());
 }

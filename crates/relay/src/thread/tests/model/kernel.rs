@@ -436,6 +436,10 @@ impl Kernel for Simulated {
         socket.receive(1, false).map(|count| count as usize)
     }
 
+    fn waiting_bytes(&mut self, socket: RawFd) -> Result<u64> {
+        Ok(self.world.borrow_mut().socket(socket).1.waiting())
+    }
+
     fn send(&mut self, socket: RawFd, bytes: &[u8]) -> Result<usize> {
         let mut world = self.world.borrow_mut();
         let most = world.may_fail(bytes.len())?;

@@ -89,6 +89,11 @@ impl Socket {
 
 /// The relay's calls.
 impl Socket {
+    /// Bytes that have arrived and are not read.
+    pub const fn waiting(&self) -> u64 {
+        self.arrived - self.read
+    }
+
     /// Bytes that can be read, at most `most`; 0 at the end. Reads them if `is_read`.
     pub fn receive(&mut self, most: u64, is_read: bool) -> Result<u64> {
         let count = (self.arrived - self.read).min(most);

@@ -46,6 +46,10 @@ pub struct Plan {
     /// The most that the server sends in a transfer, so that all cases have the same rate
     #[arg(long)]
     rate: Option<BitRate>,
+    /// The congestion control of all hosts, by its kernel name. BBR paces what it sends by timers of the kernel, which
+    /// cost a virtual machine more than the rest of a hop
+    #[arg(long, default_value = "cubic", value_name = "NAME")]
+    congestion_control: String,
     /// The server sends a file (`sendfile(2)`), as web servers do: its packets consist of single pages
     #[arg(long)]
     file: bool,

@@ -24,6 +24,7 @@ pub const CASES: [(&str, u16); 3] = [("forward", 8080), ("one hop", 8081), ("two
 pub const NODES: [&str; 3] = ["ams", "fra", "sin"];
 
 const PORT: u16 = 80;
+const CONGESTION_CONTROL: &str = "net/ipv4/tcp_congestion_control";
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A client that sends this byte gets data until it ends the connection.
 const SEND: u8 = b's';
@@ -114,6 +115,9 @@ impl Sites {
             host.add_route(to, Some(gateway), interface)?;
         }
         server.add_address("eth", "10.4.0.3/24")?;
+        for host in [&client, &ams, &fra, &sin, &server] {
+            host.set_parameter(CONGESTION_CONTROL, &plan.congestion_control)?;
+        }
         serve(server.listen_at(PORT)?, Source::new(plan)?);
         let folder = tempfile::tempdir()?;
         let members = folder.path().join("members.toml");

@@ -55,6 +55,10 @@ struct Arguments {
     /// CPU time of the first transfer
     #[arg(long, default_value_t = 2.0)]
     settle_seconds: f64,
+    /// Congestion control of all hosts, by its kernel name. BBR paces what it sends by timers of the kernel, which
+    /// cost a virtual machine more than the rest of a proxy's work
+    #[arg(long, default_value = "cubic")]
+    congestion_control: String,
     /// Seconds of each bulk transfer
     #[arg(long, default_value_t = 2.5)]
     bulk_seconds: f64,

@@ -44,12 +44,13 @@ pub fn proxy(index: usize, service: u16) -> SocketAddr {
 }
 
 impl Network {
-    /// Builds the network.
-    pub fn build() -> Result<Self, Failure> {
+    /// Builds the network, with this congestion control for all hosts.
+    pub fn build(congestion_control: &str) -> Result<Self, Failure> {
         let node = |name| {
             Node::router(name)
                 .parameter("net/ipv4/ip_local_port_range", "2048 65000")
                 .parameter("net/ipv4/tcp_tw_reuse", "1")
+                .parameter("net/ipv4/tcp_congestion_control", congestion_control)
                 .make()
         };
         let this = Self {

@@ -49,7 +49,7 @@ pub fn measure(arguments: &Arguments) -> Result<Vec<Run>, Failure> {
     // keep the kernel from forwarding the same addresses and ports for plain routing.
     let mut places = BTreeMap::new();
     for peer in &arguments.peers {
-        let network = Network::build()?;
+        let network = Network::build(&arguments.congestion_control)?;
         let services = Services::start(&network.server, arguments.clients, MANY_FLOWS)?;
         places.insert(*peer, (network, services));
     }
@@ -108,6 +108,7 @@ fn key(peer: Peer, round: usize, arguments: &Arguments) -> RunKey {
         .with("peer", peer.name())
         .with("round", round)
         .with("settle seconds", arguments.settle_seconds)
+        .with("congestion control", &arguments.congestion_control)
         .with("bulk seconds", arguments.bulk_seconds)
         .with("connection seconds", arguments.connection_seconds)
         .with("clients", arguments.clients)

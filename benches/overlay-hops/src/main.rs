@@ -61,9 +61,13 @@ pub struct Plan {
     json: bool,
 }
 
-fn main() -> Result<ExitCode, Failure> {
-    Ok(match rounds::run(&Plan::parse())? {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(MISSED),
-    })
+fn main() -> ExitCode {
+    match rounds::run(&Plan::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(MISSED),
+        Err(failure) => {
+            eprintln!("overlay-hops: {failure}");
+            ExitCode::FAILURE
+        }
+    }
 }

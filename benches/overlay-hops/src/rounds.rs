@@ -79,9 +79,10 @@ pub fn run(plan: &Plan) -> Result<bool, Failure> {
     }
     print(&quantities)?;
     println!(
-        "\n{} rounds; {:.0} s in all; median (95 % interval of the median), ratios within rounds{}",
+        "\n{} rounds; {:.0} s in all; all hosts have {}; median (95 % interval of the median), ratios within rounds{}",
         plan.rounds,
         start.elapsed().as_secs_f64(),
+        plan.congestion_control,
         match (plan.tls, is_met) {
             (true, _) => "; with TLS, no bound applies",
             (false, true) => "; bounds met",

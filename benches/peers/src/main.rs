@@ -53,17 +53,17 @@ struct Arguments {
     peers: Vec<Peer>,
     /// Seconds from the start of a peer to the first measurement. They keep the work of starting out of the
     /// CPU time of the first transfer
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     settle_seconds: f64,
     /// Congestion control of all hosts, by its kernel name. BBR paces what it sends by timers of the kernel, which
     /// cost a virtual machine more than the rest of a proxy's work
     #[arg(long, default_value = "cubic")]
     congestion_control: String,
     /// Seconds of each bulk transfer
-    #[arg(long, default_value_t = 2.5)]
+    #[arg(long, default_value_t = 2.5, value_parser = seconds)]
     bulk_seconds: f64,
     /// Seconds of opening connections
-    #[arg(long, default_value_t = 2.0)]
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     connection_seconds: f64,
     /// Clients that connect at once
     #[arg(long, default_value_t = 16)]
@@ -76,7 +76,7 @@ struct Arguments {
     memory_rounds: usize,
     /// Seconds for which the CPU time of idle sessions is measured; as many seconds before are not
     /// counted, because the peer may still work on the last new sessions
-    #[arg(long, default_value_t = 10.0)]
+    #[arg(long, default_value_t = 10.0, value_parser = seconds)]
     idle_seconds: f64,
     /// Round trips of one byte
     #[arg(long, default_value_t = 4000)]
@@ -93,6 +93,18 @@ struct Arguments {
     /// Print JSON records instead of tables
     #[arg(long)]
     json: bool,
+}
+
+/// Most seconds of one part of a run.
+const MOST_SECONDS: f64 = 3600.0;
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=MOST_SECONDS).contains(&seconds) => Ok(seconds),
+        _ => Err(format!(
+            "a number of seconds from 0 to {MOST_SECONDS} is expected"
+        )),
+    }
 }
 
 fn main() -> ExitCode {
@@ -126,7 +138,7 @@ fn measure(mut arguments: Arguments) -> Result<bool, Failure> {
     if arguments.json {
         println!("{}", verdict.records.to_json());
     } else {
-        verdict.print(arguments.rounds);
+        verdict.print(arguments.rounds, &arguments.congestion_control);
     }
     Ok(verdict.is_met())
 }

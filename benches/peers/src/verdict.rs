@@ -237,7 +237,7 @@ impl Verdict {
     }
 
     /// Prints the results as tables.
-    pub fn print(&self, rounds: usize) {
+    pub fn print(&self, rounds: usize, congestion_control: &str) {
         for (item, title) in [
             ("peers", "Each peer: median and 95 % interval"),
             (
@@ -260,7 +260,7 @@ impl Verdict {
         }
         let each = self.seconds / self.runs.max(1) as f64;
         println!(
-            "{} runs of {each:.1} s ({rounds} rounds), {:.0} s in all",
+            "{} runs of {each:.1} s ({rounds} rounds), {:.0} s in all; all hosts have {congestion_control}",
             self.runs, self.seconds
         );
     }

@@ -40,6 +40,18 @@ pub enum NamespaceError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// The kernel refuses a value of a parameter, or has no such parameter.
+    #[error(
+        "cannot set the kernel parameter {name} to \"{value}\" in a network namespace: {source}"
+    )]
+    Parameter {
+        /// The parameter, below `/proc/sys`.
+        name: String,
+        /// The value.
+        value: String,
+        /// The kernel's error.
+        source: io::Error,
+    },
     /// The namespace's thread has ended.
     #[error("the thread of network namespace \"{0}\" has ended")]
     ThreadEnded(String),
@@ -170,10 +182,11 @@ impl NetworkNamespace {
     /// Sets a kernel parameter of the namespace, such as `net/ipv4/ip_forward`.
     pub fn set_parameter(&self, name: &str, value: &str) -> Result<(), NamespaceError> {
         let path = format!("/proc/sys/{name}");
-        let value = value.to_owned();
-        self.run(move || fs::write(path, value))?
-            .map_err(|source| NamespaceError::Io {
-                action: "set a kernel parameter of a network namespace",
+        let written = value.to_owned();
+        self.run(move || fs::write(path, written))?
+            .map_err(|source| NamespaceError::Parameter {
+                name: name.to_owned(),
+                value: value.to_owned(),
                 source,
             })
     }

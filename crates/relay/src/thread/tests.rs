@@ -294,13 +294,19 @@ fn marks(bench: &Bench) -> Vec<(RawFd, u64)> {
     std::mem::take(&mut bench.world.borrow_mut().marks)
 }
 
-#[test]
-fn the_kernel_reports_a_fast_transfer_in_large_pieces_and_its_rest_soon() {
+/// A session whose client sends fast, with the mark that this has caused.
+fn fast_transfer() -> (Bench, RawFd) {
     let mut bench = Bench::new();
     let (client, _) = bench.call();
     bench.server_answers();
     send_fast(&mut bench, client);
     assert_eq!(marks(&bench), [(client, 512 << 10)]);
+    (bench, client)
+}
+
+#[test]
+fn the_kernel_reports_a_fast_transfer_in_large_pieces_and_its_rest_soon() {
+    let (mut bench, client) = fast_transfer();
     assert_eq!(bench.thread.deadline().unwrap().reason, Reason::LowWater);
     bench.turn(Duration::from_micros(100), &[]);
     assert_eq!(bench.last_wait().map(|wait| wait < MOMENT), Some(true));
@@ -316,11 +322,7 @@ fn the_kernel_reports_a_fast_transfer_in_large_pieces_and_its_rest_soon() {
 
 #[test]
 fn a_session_that_moves_to_another_relay_has_no_low_water_mark() {
-    let mut bench = Bench::new();
-    let (client, _) = bench.call();
-    bench.server_answers();
-    send_fast(&mut bench, client);
-    assert_eq!(marks(&bench), [(client, 512 << 10)]);
+    let (mut bench, client) = fast_transfer();
     bench.thread.sessions.end_low_water();
     assert_eq!(marks(&bench), [(client, 1)]);
     send_fast(&mut bench, client);

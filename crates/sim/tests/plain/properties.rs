@@ -282,6 +282,31 @@ fn lossy(
     Simulation::new(&scenario).unwrap().run().stop
 }
 
+#[test]
+fn a_small_autotuned_window_does_not_stop_a_flow() {
+    let sender = SenderConfiguration {
+        variant: Variant::Tahoe,
+        segment_size: 1281,
+        initial_window: 1,
+        handshake: false,
+        minimum_timeout: TimeSpan::from_milliseconds(200),
+        maximum_timeout: TimeSpan::from_seconds(4),
+        ..SenderConfiguration::default()
+    };
+    let receiver = ReceiverConfiguration {
+        buffer: 2000,
+        window_growth: WindowGrowth::Autotuned { initial: 1 },
+        acknowledge: AckRule::Every,
+        ..ReceiverConfiguration::default()
+    };
+    let relay = RelayConfiguration {
+        buffers: Buffers::Granted { size: 2190 },
+        ..RelayConfiguration::default()
+    };
+    let stop = lossy(sender, receiver, relay, &[vec![], vec![]]);
+    assert_eq!(stop, StopReason::Finished);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 

@@ -256,9 +256,11 @@ impl Sender {
             Phase::Synchronised => {
                 self.establish(now);
                 // The window of a SYN is never scaled (RFC 7323 §2.2).
-                self.learn_window(ack.window_edge)
+                self.learn_window(ack.number, ack.window_edge)
             }
-            Phase::Open if self.window_stretch.is_none() => self.learn_window(ack.window_edge),
+            Phase::Open if self.window_stretch.is_none() => {
+                self.learn_window(ack.number, ack.window_edge)
+            }
             Phase::Open => self.learn_stretched_window(ack),
         };
         let news = if self.tracker.is_some() {
@@ -375,13 +377,14 @@ impl Sender {
         }
     }
 
-    /// Returns whether the window moved.
+    /// An ACK of everything before `number` announced the window up to `edge`. Returns whether the
+    /// window moved.
     #[inline]
-    fn learn_window(&mut self, edge: u64) -> bool {
+    fn learn_window(&mut self, number: u64, edge: u64) -> bool {
         let moved = edge > self.peer_edge;
         if moved {
             self.peer_edge = edge;
-            let window = edge - self.unacknowledged.min(edge);
+            let window = edge.saturating_sub(number);
             self.largest_peer_window = self.largest_peer_window.max(window);
             self.timers.stop(Timer::Persist);
         }

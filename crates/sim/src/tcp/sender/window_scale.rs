@@ -62,7 +62,7 @@ impl Sender {
         if back {
             self.peer_edge = edge;
         }
-        self.learn_window(edge) || back
+        self.learn_window(ack.number, edge) || back
     }
 
     /// Whether the data that must be retransmitted first lies beyond the window, which has gone

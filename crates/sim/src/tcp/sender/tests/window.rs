@@ -97,6 +97,16 @@ fn a_closed_window_is_probed_ever_more_slowly() {
 }
 
 #[test]
+fn half_of_the_largest_window_is_used_at_once() {
+    let mut sender = open(u64::MAX, 1000, true);
+    assert_eq!(sent(&mut sender, 0), [(0, 1000)]);
+    sender.handle_acknowledgement(at(100), &ack(1000, 600));
+    assert_eq!(sent(&mut sender, 100), [(1000, 600)]);
+    sender.handle_acknowledgement(at(200), &ack(1600, 600));
+    assert_eq!(sent(&mut sender, 200), [(1600, 600)]);
+}
+
+#[test]
 fn an_ack_that_opens_the_window_is_not_a_duplicate() {
     let mut sender = open(u64::MAX, 4000, true);
     assert_eq!(sent(&mut sender, 0).len(), 4);

@@ -9,6 +9,7 @@
 //! | --- | --- |
 //! | a direction streams: it carries data, and the opposite direction has carried none meanwhile | what arrives in 0.6 ms, rounded down to a multiple of 128 KiB, at most 512 KiB |
 //! | that is less than 128 KiB (below 1.75 Gbit/s), or the direction has streamed for less than 30 ms | none |
+//! | the rate is more than 20 Gbit/s: the proxy seldom sleeps, and data that waits leaves the caches of the processor | none |
 //! | nothing has been reported for a fiftieth of the time for which it has streamed, at most 2 ms | none: the rest is reported at once |
 //!
 //! So the end of a transfer, or an answer of a client that sends its next request afterwards, is delayed by at most a
@@ -22,6 +23,8 @@ const FILL: TimeSpan = TimeSpan::from_nanoseconds(600_000);
 const STEP: u64 = 128 << 10;
 /// … and at most this one.
 const MOST: u64 = 512 << 10;
+/// Above this rate, there is no mark.
+const FASTEST: BitRate = BitRate::from_bits_per_second(20_000_000_000).unwrap();
 /// The rate is measured over at least this time.
 const PERIOD: TimeSpan = TimeSpan::from_milliseconds(5);
 /// The rest of a transfer waits for at most this part of its duration, as a divisor, …
@@ -86,7 +89,8 @@ impl LowWaterMark {
         }
         self.period = (now, carried);
         let rate = BitRate::from_transfer(carried.saturating_sub(before), elapsed);
-        let arrives = rate.map_or(0, |rate| rate.bytes_in(FILL));
+        let marked = rate.filter(|rate| *rate <= FASTEST);
+        let arrives = marked.map_or(0, |rate| rate.bytes_in(FILL));
         match now.since(self.streams.0) >= LEAST_STREAM {
             true => self.change((arrives / STEP * STEP).min(MOST)),
             false => self.change(0),
@@ -147,8 +151,9 @@ mod tests {
         ] {
             assert_eq!(stream(bytes, 400).1, [(30_000, MarkChange::Set(mark))]);
         }
-        // 1.6 Gbit/s.
+        // 1.6 and 24 Gbit/s.
         assert_eq!(stream(20_000, 1000).1, []);
+        assert_eq!(stream(300_000, 1000).1, []);
         // Not yet.
         assert_eq!(stream(175_000, 299).1, []);
     }

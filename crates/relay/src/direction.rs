@@ -10,16 +10,23 @@ mod handed;
 #[cfg(test)]
 mod tests;
 
-/// A read of at least this many bytes starts bulk mode, a shorter one ends it: for fewer bytes, one
-/// copy costs less than two splices. The limit is below the first flight of today's senders (RFC
-/// 6928: 10 segments), so that a download is spliced from its second read on.
+/// A read of at least this many bytes starts bulk mode, and two shorter ones in a row end it: for fewer bytes, one
+/// copy costs less than two splices, but a single short read may be the rest of a burst. The limit is below the first
+/// flight of today's senders (RFC 6928: 10 segments), so that a download is spliced from its second read on.
 pub const BULK_AT_LEAST: u32 = 8 << 10;
 
 /// Actions of a direction before the other sessions have their turn: about 16 reads and writes.
 const ACTIONS_PER_TURN: u32 = 32;
 
-/// The same for a direction in bulk mode: a read and a write. Until the next turn of this session, more of its data
-/// arrives, and fewer, larger pieces cost less CPU time.
+/// A read of at least this many bytes is large.
+const LARGE_READ: u32 = 128 << 10;
+
+/// The same for a direction in bulk mode whose last read was large: eight reads and writes. Data that has just arrived
+/// is still in the caches of the processor, so it is moved at once.
+const LARGE_ACTIONS_PER_TURN: u32 = 16;
+
+/// The same for any other direction in bulk mode: a read and a write. Until the next turn of this session, more of its
+/// data arrives, and fewer, larger pieces cost less CPU time.
 const BULK_ACTIONS_PER_TURN: u32 = 2;
 
 /// How bytes are moved.
@@ -64,6 +71,30 @@ pub enum Reading {
     Blocked,
 }
 
+/// Whether the direction is in bulk mode, in which it splices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bulk {
+    /// Reads return few bytes.
+    No,
+    /// The last read was shorter than [`BULK_AT_LEAST`], the one before was not.
+    Doubtful,
+    Yes,
+    /// The last read was at least [`LARGE_READ`].
+    Large,
+}
+
+impl Bulk {
+    /// The mode after a read of `count` bytes.
+    const fn after(self, count: u32) -> Self {
+        match (count, self) {
+            (LARGE_READ.., _) => Self::Large,
+            (BULK_AT_LEAST..LARGE_READ, _) => Self::Yes,
+            (..BULK_AT_LEAST, Self::Yes | Self::Large) => Self::Doubtful,
+            (..BULK_AT_LEAST, Self::No | Self::Doubtful) => Self::No,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Inbound {
     Open,
@@ -90,8 +121,7 @@ pub struct Direction {
     outbound: Outbound,
     readable: bool,
     writable: bool,
-    /// Reads return many bytes, so the direction splices.
-    bulk: bool,
+    bulk: Bulk,
     /// After a short read, there may still be data.
     thorough: bool,
     /// Urgent data has arrived. The direction never splices again, because splice stops at urgent
@@ -110,7 +140,7 @@ impl Direction {
             outbound: Outbound::Open,
             readable: false,
             writable: false,
-            bulk: false,
+            bulk: Bulk::No,
             thorough: false,
             urgent: false,
             no_end: false,
@@ -133,16 +163,22 @@ impl Direction {
             Inbound::Broken => Action::Nothing,
             Inbound::Open if !self.writable => Action::WaitWritable,
             Inbound::Open if !self.readable => Action::WaitReadable,
-            Inbound::Open if self.bulk && !self.urgent => Action::Read(Method::Splice),
+            Inbound::Open if self.is_bulk() && !self.urgent => Action::Read(Method::Splice),
             Inbound::Open => Action::Read(Method::Copy),
         }
     }
 
+    const fn is_bulk(&self) -> bool {
+        !matches!(self.bulk, Bulk::No)
+    }
+
     /// How many actions it may have before the other sessions have their turn.
+    /// Data that it holds is written even so.
     pub const fn actions_per_turn(&self) -> u32 {
         match self.bulk {
-            true => BULK_ACTIONS_PER_TURN,
-            false => ACTIONS_PER_TURN,
+            Bulk::No => ACTIONS_PER_TURN,
+            Bulk::Doubtful | Bulk::Yes => BULK_ACTIONS_PER_TURN,
+            Bulk::Large => LARGE_ACTIONS_PER_TURN,
         }
     }
 
@@ -218,7 +254,7 @@ impl Direction {
                     // that the socket is empty.
                     Method::Splice => {}
                 }
-                self.bulk = count >= BULK_AT_LEAST;
+                self.bulk = self.bulk.after(count);
             }
             Reading::End if self.no_end => self.inbound = Inbound::Broken,
             Reading::End => self.inbound = Inbound::Ended,
@@ -242,7 +278,7 @@ impl Direction {
     /// A splice read nothing. This happens at an end, but also at urgent data before an end, so a
     /// copy follows to distinguish the two.
     pub const fn handle_splice_exhausted(&mut self) {
-        self.bulk = false;
+        self.bulk = Bulk::No;
         self.thorough = true;
     }
 

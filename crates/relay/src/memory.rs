@@ -22,7 +22,7 @@ use super::table::Table;
 
 /// A session is measured when it has moved this much: normally, and while much of the budget is
 /// reserved.
-const MOVED: [u32; 2] = [256 << 10, 16 << 10];
+const MOVED: [u32; 2] = [2 << 20, 16 << 10];
 /// Interval between two rounds of measurements: normally, and while the budget is short.
 const INTERVAL: [TimeSpan; 2] = [
     TimeSpan::from_milliseconds(200),

@@ -188,7 +188,7 @@ impl Transfer {
     ) -> Moved {
         let mut moved = Moved::default();
         let mut actions = 0;
-        while actions < self.direction.actions_per_turn() {
+        while actions < self.direction.actions_per_turn() || self.direction.held() > 0 {
             actions += 1;
             let action = self.direction.next();
             let (before, permitted) = (moved.read, shared.meter.left());

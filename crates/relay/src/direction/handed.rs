@@ -2,7 +2,7 @@
 
 use midspan_handover::{DirectionState, InboundState, OutboundState};
 
-use super::{Direction, Inbound, Outbound};
+use super::{Bulk, Direction, Inbound, Outbound};
 
 impl Direction {
     /// The state without the held bytes. Whether the legs are readable or writable is left out, because the epoll
@@ -19,7 +19,7 @@ impl Direction {
                 Outbound::Finished => OutboundState::Finished,
                 Outbound::Broken => OutboundState::Broken,
             },
-            bulk: self.bulk,
+            bulk: self.is_bulk(),
             thorough: self.thorough,
             urgent: self.urgent,
             no_end: self.no_end,
@@ -42,7 +42,10 @@ impl Direction {
             },
             readable: false,
             writable: false,
-            bulk: state.bulk,
+            bulk: match state.bulk {
+                true => Bulk::Yes,
+                false => Bulk::No,
+            },
             thorough: state.thorough,
             urgent: state.urgent,
             no_end: state.no_end,

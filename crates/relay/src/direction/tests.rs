@@ -189,7 +189,7 @@ fn ready() -> Direction {
 }
 
 #[test]
-fn a_full_read_begins_bulk_and_a_small_splice_ends_it() {
+fn a_full_read_begins_bulk_and_two_small_splices_end_it() {
     let mut direction = ready();
     assert_eq!(direction.next(), Action::Read(Method::Copy));
     direction.handle_read(Method::Copy, bytes(32_768, true));
@@ -197,10 +197,23 @@ fn a_full_read_begins_bulk_and_a_small_splice_ends_it() {
     assert_eq!(direction.next(), Action::Read(Method::Splice));
     direction.handle_read(Method::Splice, bytes(BULK_AT_LEAST, false));
     direction.handle_written(BULK_AT_LEAST, false);
-    assert_eq!(direction.next(), Action::Read(Method::Splice));
-    direction.handle_read(Method::Splice, bytes(100, false));
-    direction.handle_written(100, false);
+    for count in [100, BULK_AT_LEAST, 100, 100] {
+        assert_eq!(direction.next(), Action::Read(Method::Splice));
+        direction.handle_read(Method::Splice, bytes(count, false));
+        direction.handle_written(count, false);
+    }
     assert_eq!(direction.next(), Action::Read(Method::Copy));
+}
+
+#[test]
+fn a_turn_is_long_while_reads_are_large() {
+    let mut direction = ready();
+    assert_eq!(direction.actions_per_turn(), 32);
+    for (count, actions) in [(LARGE_READ, 16), (LARGE_READ - 1, 2), (LARGE_READ, 16)] {
+        direction.handle_read(Method::Splice, bytes(count, false));
+        direction.handle_written(count, false);
+        assert_eq!(direction.actions_per_turn(), actions);
+    }
 }
 
 #[test]

@@ -173,7 +173,6 @@ impl Direction {
     }
 
     /// How many actions it may have before the other sessions have their turn.
-    /// Data that it holds is written even so.
     pub const fn actions_per_turn(&self) -> u32 {
         match self.bulk {
             Bulk::No => ACTIONS_PER_TURN,

@@ -171,7 +171,7 @@ impl Transfer {
     }
 
     /// Moves as much data as possible from one leg to the other, with at most as many actions as
-    /// [a turn has](Direction::actions_per_turn).
+    /// [a turn has](Direction::actions_per_turn). The data of the last read is written even so.
     ///
     /// `last`: the other direction is complete, and both sockets will be closed after this direction. Closing
     /// sends the FIN, so the end is passed on without a `shutdown(2)`. `doubtful`: an end that is read may be

@@ -15,18 +15,18 @@ mod tests;
 /// flight of today's senders (RFC 6928: 10 segments), so that a download is spliced from its second read on.
 pub const BULK_AT_LEAST: u32 = 8 << 10;
 
-/// Actions of a direction before the other sessions have their turn: about 16 reads and writes.
-const ACTIONS_PER_TURN: u32 = 32;
-
 /// A read of at least this many bytes is large.
 const LARGE_READ: u32 = 128 << 10;
 
-/// The same for a direction in bulk mode whose last read was large: eight reads and writes. Data that has just arrived
-/// is still in the caches of the processor, so it is moved at once.
+/// Actions of a direction before the other sessions have their turn: about 16 reads and writes.
+const ACTIONS_PER_TURN: u32 = 32;
+
+/// Actions in bulk mode after a large read: eight reads and writes. Data that has just arrived is still in the caches of
+/// the processor, so it is moved at once.
 const LARGE_ACTIONS_PER_TURN: u32 = 16;
 
-/// The same for any other direction in bulk mode: a read and a write. Until the next turn of this session, more of its
-/// data arrives, and fewer, larger pieces cost less CPU time.
+/// Actions in bulk mode after a smaller read: a read and a write. Until the next turn of this session, more of its data
+/// arrives, and fewer, larger pieces cost less CPU time.
 const BULK_ACTIONS_PER_TURN: u32 = 2;
 
 /// How bytes are moved.

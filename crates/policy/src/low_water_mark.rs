@@ -1,14 +1,14 @@
 //! How much data of a fast bulk transfer arrives before the kernel reports it (`SO_RCVLOWAT`, the low-water mark
 //! of a receive queue).
 //!
-//! Usually the kernel reports each arrival. At several Gbit/s, the proxy then wakes up for each 64 KB, reads, writes,
+//! Usually the kernel reports each arrival. At 1 Gbit/s and more, the proxy then wakes up for each 64 KB, reads, writes,
 //! and wakes the receiver up. Fewer reports of more data cost less CPU time, as with the interrupt coalescing of
 //! network devices. But data below the mark waits, so a mark is only set where this cannot delay much:
 //!
 //! | when | mark |
 //! | --- | --- |
-//! | a direction streams: it carries data, and the opposite direction has carried none meanwhile | what arrives in 0.6 ms, rounded down to a multiple of 128 KiB, at most 512 KiB |
-//! | that is less than 128 KiB (below 1.75 Gbit/s), or the direction has streamed for less than 30 ms | none |
+//! | a direction streams: it carries data, and the opposite direction has carried none meanwhile | what arrives in 1 ms, rounded down to a multiple of 32 KiB, at most 512 KiB |
+//! | that is less than 64 KiB (below 0.53 Gbit/s), or the direction has streamed for less than 30 ms | none |
 //! | the rate is more than 20 Gbit/s: the proxy seldom sleeps, and data that waits leaves the caches of the processor | none |
 //! | nothing has been reported for a fiftieth of the time for which it has streamed, at most 2 ms | none: the rest is reported at once |
 //!
@@ -18,9 +18,11 @@
 use midspan_units::{BitRate, Time, TimeSpan};
 
 /// The mark is what arrives in this time …
-const FILL: TimeSpan = TimeSpan::from_nanoseconds(600_000);
+const FILL: TimeSpan = TimeSpan::from_milliseconds(1);
 /// … a multiple of this number of bytes …
-const STEP: u64 = 128 << 10;
+const STEP: u64 = 32 << 10;
+/// … at least this one, otherwise there is none, …
+const LEAST: u64 = 64 << 10;
 /// … and at most this one.
 const MOST: u64 = 512 << 10;
 /// Above this rate, there is no mark.
@@ -91,7 +93,8 @@ impl LowWaterMark {
         let rate = BitRate::from_transfer(carried.saturating_sub(before), elapsed);
         let marked = rate.filter(|rate| *rate <= FASTEST);
         let arrives = marked.map_or(0, |rate| rate.bytes_in(FILL));
-        match now.since(self.streams.0) >= LEAST_STREAM {
+        let is_worth_it = arrives >= LEAST && now.since(self.streams.0) >= LEAST_STREAM;
+        match is_worth_it {
             true => self.change((arrives / STEP * STEP).min(MOST)),
             false => self.change(0),
         }
@@ -143,16 +146,16 @@ mod tests {
 
     #[test]
     fn a_fast_stream_gets_a_mark_by_its_rate() {
-        // 14, 6.4 and 2 Gbit/s.
+        // 14, 2.4 and 0.8 Gbit/s.
         for (bytes, mark) in [
             (175_000, 512 << 10),
-            (80_000, 384 << 10),
-            (25_000, 128 << 10),
+            (30_000, 288 << 10),
+            (10_000, 96 << 10),
         ] {
             assert_eq!(stream(bytes, 400).1, [(30_000, MarkChange::Set(mark))]);
         }
-        // 1.6 and 24 Gbit/s.
-        assert_eq!(stream(20_000, 1000).1, []);
+        // 0.48 and 24 Gbit/s.
+        assert_eq!(stream(6_000, 1000).1, []);
         assert_eq!(stream(300_000, 1000).1, []);
         // Not yet.
         assert_eq!(stream(175_000, 299).1, []);
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(change, Some(MarkChange::Remove));
         assert_eq!(mark.handle_read(at(69_000), [2 * carried, 8]), None);
         let (mut mark, _) = stream(175_000, 400);
-        let change = mark.handle_read(at(50_000), [carried + 1_000_000, 7]);
+        let change = mark.handle_read(at(50_000), [carried + 500_000, 7]);
         assert_eq!(change, Some(MarkChange::Remove));
     }
 
@@ -207,7 +210,7 @@ mod tests {
                     (opposite, last) = (opposite + 1, now);
                 }
                 match mark.handle_read(at(now), [carried, opposite]) {
-                    Some(MarkChange::Set(bytes)) => prop_assert!((STEP..=MOST).contains(&bytes)),
+                    Some(MarkChange::Set(bytes)) => prop_assert!((LEAST..=MOST).contains(&bytes)),
                     Some(MarkChange::Remove) => prop_assert!(!mark.is_set()),
                     None => {}
                 }

@@ -3,6 +3,7 @@
 //! The only crate with `unsafe` code. One module per kernel facility; the docs of each function
 //! name the man page or RFC that it follows, and the capability that it needs.
 pub mod allocator;
+pub mod bpf;
 pub mod capability;
 pub mod connection_tracking;
 pub mod descriptor_passing;

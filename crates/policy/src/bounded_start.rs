@@ -9,9 +9,9 @@
 //! | --- | --- |
 //! | until the first ACKs show a rate | the segments of a cold or learned start, and what is acknowledged: as in slow start |
 //! | then | 1.25 times what this rate carries in a round trip, at most 16 times what is acknowledged |
-//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before, and more as in slow start while there is neither a queue nor a loss |
+//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before; and more while there is neither a queue nor a loss: as in slow start until the connection has a slow-start threshold, then a segment in each round trip |
 //! | after a loss | what the rate carries in a round trip |
-//! | from the time on at which the congestion window is no larger than this limit | no limit |
+//! | slow start has ended, or data was lost, and the congestion window is or was no larger than this limit | no limit |
 //!
 //! The limit is never less than the segments of the cold or learned start. Careful Resume
 //! (draft-ietf-tsvwg-careful-resume) makes a similar start at a remembered rate; here, the first flight
@@ -49,6 +49,10 @@ pub struct BoundedStart {
     /// Bytes acknowledged at the newest reading.
     acknowledged: u64,
     bound: u64,
+    /// Whether the congestion window was no larger than the bound once. Then the bound is needed only in slow start: CUBIC
+    /// doubles the window in a round trip in which the queue of a long path overflows, before it sees that the round trip grows.
+    #[serde(default)]
+    was_reached: bool,
     is_over: bool,
 }
 
@@ -65,6 +69,7 @@ impl BoundedStart {
             is_allowed: true,
             acknowledged: 0,
             bound: u64::from(segments) * u64::from(segment_size.max(1)),
+            was_reached: false,
             is_over: false,
         }
     }
@@ -106,12 +111,25 @@ impl BoundedStart {
                 self.may_carry(carried, acknowledged).max(first)
             }
             _ if self.has_lost || has_queue(sample) => self.bound,
+            // CUBIC has seen that queues begin. Its window cannot end slow start by itself here, because it is larger.
+            _ if sample.slow_start_threshold.is_some() => {
+                let more = acknowledged.saturating_sub(self.acknowledged);
+                let grown = more.saturating_mul(segment) / self.bound.max(1);
+                self.bound.saturating_add(grown)
+            }
             _ => self
                 .bound
                 .saturating_add(acknowledged.saturating_sub(self.acknowledged)),
         };
         self.acknowledged = acknowledged;
-        self.is_over = u64::from(sample.congestion_window).saturating_mul(segment) <= self.bound;
+        let window = u64::from(sample.congestion_window);
+        let is_reached = window.saturating_mul(segment) <= self.bound;
+        self.was_reached |= is_reached;
+        let has_left_slow_start = sample.slow_start_threshold.is_some_and(|threshold| {
+            // BBR sets the threshold to half its window, and paces.
+            is_reached || window * 2 >= u64::from(threshold) * 3
+        });
+        self.is_over = self.was_reached && (self.has_lost || has_left_slow_start);
     }
 
     /// What may be in flight where the measured rate carries this in a round trip.
@@ -148,6 +166,14 @@ mod tests {
         start.bound().map(|bound| bound.bytes() / 1_000)
     }
 
+    /// A reading after slow start has ended.
+    fn with_threshold(acknowledged: u64, window: u32, threshold: u32) -> LegSample {
+        LegSample {
+            slow_start_threshold: Some(threshold),
+            ..reading(acknowledged, window, 0)
+        }
+    }
+
     /// After a first flight of 80 segments whose ACKs take this time in ms, each.
     fn after_first_flight(milliseconds: u64) -> BoundedStart {
         let mut start = BoundedStart::new(80, SEGMENT);
@@ -171,8 +197,13 @@ mod tests {
 
     #[test]
     fn the_first_acks_show_what_the_path_carries() {
-        // 8 Mbit/s carry 600 KB in 600 ms; 1.25 times that is more than the window of the route.
-        assert_eq!(bound(&after_first_flight(1)), None);
+        // 8 Mbit/s carry 600 KB in 600 ms. 1.25 times that is more than the window, so the bound ends with slow start.
+        let mut start = after_first_flight(1);
+        assert_eq!(bound(&start), Some(750));
+        start.handle_sample(Time::ZERO, &with_threshold(80_000, 1_500, 1_500));
+        assert_eq!(bound(&start), Some(750));
+        start.handle_sample(Time::ZERO, &with_threshold(80_000, 750, 1_500));
+        assert_eq!(bound(&start), None);
         // 4 Mbit/s carry 300 KB.
         assert_eq!(bound(&after_first_flight(2)), Some(375));
         // 0.4 Mbit/s carry less than the first flight.
@@ -222,10 +253,43 @@ mod tests {
         assert_eq!(bound(&start), Some(160));
         start.handle_sample(now, &reading(300_000, WINDOW, 0));
         assert_eq!(bound(&start), Some(260));
-        // Alone, the rate of 8 Mbit/s would be the limit.
+        // Alone, the measured rate is the limit.
         start.set_allowed(true);
         start.handle_sample(now, &reading(300_000, WINDOW, 0));
-        assert_eq!(bound(&start), None);
+        assert!(bound(&start).is_some_and(|bound| bound >= 750));
+    }
+
+    /// BBR's window is twice what the path carries. A bound that it has been within is not needed after its start.
+    #[test]
+    fn a_threshold_far_below_the_window_and_a_loss_end_a_bound_that_was_reached() {
+        for (last, is_over) in [
+            (with_threshold(80_000, 1_200, 600), true),
+            (with_threshold(80_000, 1_200, 1_200), false),
+            (reading(80_000, 1_200, 1), true),
+        ] {
+            let mut start = after_first_flight(1);
+            start.handle_sample(Time::ZERO, &last);
+            assert_eq!(bound(&start).is_none(), is_over, "{last:?}");
+        }
+        // 600 segments are more than this bound ever was.
+        let mut start = after_first_flight(2);
+        start.handle_sample(Time::ZERO, &with_threshold(80_000, 1_200, 600));
+        assert_eq!(bound(&start), Some(375));
+    }
+
+    /// With a window of 640 segments, the threshold that CUBIC sets at the first sign of a queue limits nothing.
+    #[test]
+    fn next_to_others_a_threshold_ends_the_growth_of_slow_start() {
+        let mut start = BoundedStart::new(80, SEGMENT);
+        start.set_allowed(false);
+        start.handle_sample(Time::ZERO, &reading(20_000, WINDOW, 0));
+        assert_eq!(bound(&start), Some(100));
+        // One segment for each flight that is acknowledged.
+        for flight in 0..4 {
+            let acknowledged = 20_000 + flight * 100_000;
+            start.handle_sample(Time::ZERO, &with_threshold(acknowledged, WINDOW, WINDOW));
+        }
+        assert_eq!(bound(&start), Some(102));
     }
 
     proptest! {

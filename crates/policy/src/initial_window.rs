@@ -11,6 +11,17 @@ pub const MOST_WINDOW: u32 = 1000;
 /// may have this size.
 pub const DEFAULT_WINDOW_LIMIT: u32 = 640;
 
+/// The window, in segments, that the handshake on a long leg [raises](crate::bounded_start) to, where `most` is the largest one
+/// that a start may be given: more than a route gives, because the relay limits what is in flight, unless the configuration has
+/// set another `most`.
+#[must_use]
+pub const fn raised_window(most: u32) -> u32 {
+    match most {
+        DEFAULT_WINDOW_LIMIT => MOST_WINDOW,
+        _ => most,
+    }
+}
+
 /// The initial windows, in segments, from which one is chosen towards a known server: half of what
 /// 2 Mbit/s and 20 Mbit/s carry in the round trip of a satellite link. There are only two, because each needs
 /// a mark of its own, of which the windows towards clients leave few.

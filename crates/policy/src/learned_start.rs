@@ -25,7 +25,7 @@ use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
 pub use crate::initial_window::{
-    DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, SERVER_WINDOWS, windows,
+    DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, SERVER_WINDOWS, raised_window, windows,
 };
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.
@@ -69,6 +69,20 @@ impl LearnedStart {
     #[must_use]
     pub fn segments(&self) -> u32 {
         self.bound.unwrap_or(self.window)
+    }
+
+    /// The same start, on a connection that has a larger initial window than was chosen at its SYN: the handshake has shown
+    /// that the leg is long. It becomes a [bounded start](crate::bounded_start).
+    #[must_use]
+    pub fn raised(self, window: u32) -> Self {
+        if window <= self.window {
+            return self;
+        }
+        Self {
+            window,
+            bound: Some(self.segments()),
+            ..self
+        }
     }
 
     /// How the first flight is spread, if it is larger than usual.

@@ -5,8 +5,9 @@ use std::net::IpAddr;
 
 use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
-use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead};
+use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
 use crate::congestion::Reason;
+use crate::initial_window::{LEAST_WINDOW, raised_window};
 use crate::learned_start::LearnedStart;
 use crate::leave_alone::Passage;
 use crate::memory_share::{Bounding, DirectionMemory, MemoryShare};
@@ -130,7 +131,12 @@ impl Policy for NarrowSession {
         windows: &[u32],
         known: &mut dyn KnowledgeParts,
     ) -> Option<LearnedStart> {
-        self.inner.window(now, request, windows, known)
+        let start = self.inner.window(now, request, windows, known)?;
+        // The handshake is over here. In the real proxy it is not: there, the kernel raises the window after it.
+        let is_long = self.round_trip.is_some_and(|it| it >= LONG_HANDSHAKE);
+        let is_raised = is_long && start.window > LEAST_WINDOW && self.inner.sends_ahead();
+        let most = windows.iter().copied().max().filter(|_| is_raised);
+        Some(start.raised(most.map_or(start.window, raised_window)))
     }
 
     fn start(

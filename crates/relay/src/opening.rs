@@ -348,8 +348,8 @@ impl Acceptor {
             false => {
                 let decides = (&mut *self.policy as &mut dyn Policy, &mut self.knowledge);
                 let address = request.client.ip();
-                let bound = arrival.start.and_then(|start| start.bound);
-                NarrowLeg::begin(&client, address, &self.profiles, decides, bound, now)
+                let window = arrival.start;
+                NarrowLeg::begin(&client, address, &self.profiles, decides, window, now)
             }
             true => (None, 0),
         };

@@ -21,10 +21,12 @@ pub(crate) mod copy;
 mod marks;
 mod metrics;
 pub(crate) mod mirror;
+mod raised;
 pub(crate) mod tables;
 
 pub use marks::{MarkField, MarkFieldError};
 pub use metrics::{MarkedRoute, ThroughDevice};
+pub use raised::{Raise, RaisedWindows};
 pub(crate) use tables::remove_all_routes;
 
 use std::collections::BTreeSet;

@@ -4,6 +4,7 @@ mod adopting;
 mod initial_window;
 mod oversized;
 mod plans;
+mod raised;
 mod rules_meanwhile;
 mod two_namespaces;
 

@@ -269,3 +269,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_raised_start_is_bounded_by_the_window_that_was_chosen() {
+    let mut paths = LearnedPaths::default();
+    let cold = paths.start(Time::ZERO, peer(1), 1000, &[20, 40, 80, 640]);
+    assert_eq!((cold.window, cold.bound), (80, None));
+    let raised = cold.raised(640);
+    assert_eq!((raised.window, raised.bound), (640, Some(80)));
+    assert_eq!(raised.first_flight(), cold.first_flight());
+    // The kernel has not raised it.
+    assert_eq!(cold.raised(80), cold);
+    assert_eq!(cold.raised(10), cold);
+    let again = raised.raised(1000);
+    assert_eq!((again.window, again.bound), (1000, Some(80)));
+}

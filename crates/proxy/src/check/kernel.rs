@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use midspan_gateway::interception::features;
+use midspan_linux::bpf;
 use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
 use midspan_linux::process::{self, RunningProgram};
@@ -38,6 +39,8 @@ struct Tried {
     receive_window: Result<u64, String>,
     /// Whether the kernel has BBR, or has loaded its module.
     bbr: Result<(), String>,
+    /// Whether BPF programs can be attached to the control group.
+    bpf: Result<(), String>,
     ipv6: bool,
 }
 
@@ -91,6 +94,7 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
             .map(ByteSize::bytes)
             .map_err(|error| error.to_string()),
         bbr: tcp::load_congestion_control(BBR).map_err(|error| error.to_string()),
+        bpf: bpf::try_it().map_err(|error| error.to_string()),
         ipv6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok(),
     };
     let text = serde_json::to_string(&tried)
@@ -184,6 +188,7 @@ fn describe(context: &Context<'_>, tried: Tried) -> Vec<Finding> {
     findings.push(repair(context.configuration, tried.repair));
     findings.extend(receive_window(context.configuration, &tried.receive_window));
     findings.extend(bbr(context.configuration, tried.bbr));
+    findings.extend(raising(context.configuration, tried.bpf));
     findings
 }
 
@@ -201,6 +206,21 @@ fn bbr(configuration: &Configuration, tried: Result<(), String>) -> Option<Findi
                 "run as root, or modprobe tcp_bbr, or a kernel with CONFIG_TCP_CONG_BBR",
             ),
         })
+}
+
+/// BPF, which raises the initial window of a client leg whose handshake shows that it is long. Without it, the window stays as it
+/// was chosen at the SYN.
+fn raising(configuration: &Configuration, tried: Result<(), String>) -> Option<Finding> {
+    let mut listeners = configuration.transparent().map(|(of, _)| &of.relay.session);
+    listeners.any(SessionSettings::sends_ahead).then(|| {
+        let found = match tried {
+            Ok(()) => "there; the handshake shows long legs".to_owned(),
+            Err(reason) => {
+                format!("{reason}; the first client of a network starts as on a short leg")
+            }
+        };
+        Finding::ok("kernel: BPF", found)
+    })
 }
 
 /// The receive window towards servers, if a listener offers more than the kernel does by itself. Without

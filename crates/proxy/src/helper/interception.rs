@@ -5,12 +5,13 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use ipnet::IpNet;
-use midspan_gateway::initial_window::{InitialWindows, MarkedRoute};
+use midspan_gateway::initial_window::{InitialWindows, MarkedRoute, Raise};
 use midspan_gateway::interception::{
     self, InterceptionError, LeftAlone, Marks, Plan, Rung, Selection,
 };
 use midspan_linux::raw_packet::RawSocket;
-use midspan_policy::learned_start::SERVER_WINDOWS;
+use midspan_policy::automatic_ahead::LONG_HANDSHAKE;
+use midspan_policy::learned_start::{SERVER_WINDOWS, raised_window};
 use midspan_policy::opening_bound::OpeningLimits;
 use midspan_relay::ListenerMarks;
 use midspan_relay::profile::{self, SegmentMarks};
@@ -31,16 +32,45 @@ const SERVER_LEG: u8 = 2;
 /// The configured initial windows, by group.
 pub(super) fn windows(configuration: &Configuration) -> BTreeSet<(u8, MarkedRoute)> {
     let mut windows = fixed_windows(configuration);
-    let learned = learned_windows::granted(configuration, windows.len());
-    windows.extend(
-        learned
-            .into_iter()
-            .map(|window| (CLIENT_LEG, window.into())),
-    );
+    let learned = learned(configuration).into_iter();
+    windows.extend(learned.map(|window| (CLIENT_LEG, window.into())));
     let to_servers = learned_windows::granted_to_servers(configuration, windows.len());
     let to_servers = to_servers.into_iter();
     windows.extend(to_servers.map(|window| (SERVER_LEG, window.into())));
     windows
+}
+
+/// Which connections get a large window after all if their handshake shows a long leg; `None` if none do.
+pub(super) fn raise(configuration: &Configuration, windows: &InitialWindows) -> Option<Raise> {
+    let window = raised_window(*learned(configuration).last()?);
+    let marks: Vec<u32> = (raised_windows(configuration).into_iter())
+        .filter_map(|window| windows.mark_of_group(CLIENT_LEG, window))
+        .collect();
+    (!marks.is_empty()).then(|| Raise {
+        marks,
+        mask: configuration.marks.marks.mask(),
+        least_round_trip: LONG_HANDSHAKE,
+        window,
+    })
+}
+
+/// The learned windows, as far as the relay bounds what such a connection sends: not those of a listener that sends nothing
+/// ahead, and not those that a configuration has fixed.
+pub(super) fn raised_windows(configuration: &Configuration) -> BTreeSet<u32> {
+    let mut windows = learned(configuration);
+    let fixed = fixed_windows(configuration);
+    windows.retain(|window| !fixed.contains(&(CLIENT_LEG, (*window).into())));
+    for (listener, _) in configuration.transparent() {
+        if !listener.relay.session.sends_ahead() {
+            windows.retain(|window| !listener.relay.learned_windows.contains(window));
+        }
+    }
+    windows
+}
+
+/// The learned windows for which there are marks.
+fn learned(configuration: &Configuration) -> BTreeSet<u32> {
+    learned_windows::granted(configuration, fixed_windows(configuration).len())
 }
 
 /// The windows that are not for learned starts.

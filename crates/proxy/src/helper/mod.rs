@@ -28,6 +28,7 @@ mod memory;
 mod numbers_in_force;
 mod own_addresses;
 mod program_trial;
+mod raising;
 mod relay_process;
 mod reload;
 mod routes;
@@ -81,6 +82,7 @@ use members::MembersWatch;
 use memory::MemoryWatch;
 use own_addresses::MachineWatch;
 pub use program_trial::trial_main;
+use raising::Raising;
 use relay_process::{Extras, Listeners, RelayProcess};
 use routes::RouteWatch;
 use state::State;
@@ -214,6 +216,7 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
         InitialWindows::remove_former(former.marks)?;
     }
     let windows = install_initial_windows(&configuration, places, device)?;
+    let raising = Raising::begin(&configuration, windows.as_ref());
     raise_descriptor_limit();
     let limit = interception::slot_limit(&configuration, windows.as_ref());
     let slots = state_of_former
@@ -279,8 +282,9 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     // And the relay can be ended, though it is another user.
     let kill = user.map(|_| Capability::CAP_KILL);
     let kept: Vec<Capability> = KEPT.into_iter().chain(kill).collect();
-    let in_reserve = user.map(|_| FOR_NEXT_PROGRAM);
-    capability::keep(&kept, in_reserve.as_ref().map_or(&[], |all| &all[..]))?;
+    let for_relay = user.map_or(&[][..], |_| &FOR_NEXT_RELAY);
+    let in_reserve: Vec<Capability> = for_relay.iter().copied().chain([FOR_RAISING]).collect();
+    capability::keep(&kept, &in_reserve)?;
     if !inherited.as_deref().is_some_and(Inherited::is_return) {
         supervision::wait_until_ready(&mut relay, &signals)?;
     }
@@ -317,6 +321,7 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
         relay,
         signals,
         windows,
+        raising,
         guard: interception
             .map(|(interception, firewall)| Guard::new(interception, firewall))
             .transpose()?,
@@ -381,8 +386,11 @@ const KEPT: [Capability; 3] = [
     Capability::CAP_NET_RAW,
 ];
 
+/// The capability in reserve for the next program of this process, which [raises](raising) initial windows.
+const FOR_RAISING: Capability = Capability::CAP_BPF;
+
 /// The capabilities in reserve for the next program of this process, whose relay becomes another user.
-const FOR_NEXT_PROGRAM: [Capability; 3] = [
+const FOR_NEXT_RELAY: [Capability; 3] = [
     Capability::CAP_SETUID,
     Capability::CAP_SETGID,
     Capability::CAP_SETPCAP,

@@ -157,6 +157,8 @@ impl Supervisor {
             }
             _ => None,
         };
+        // Before the relay leaves any window without a bound.
+        self.raising.change(&new, self.windows.as_ref());
         self.relay.reload(&new, listeners)?;
         if !self.wait_for_reload()? {
             return Err(Error::RelayNotReloaded);

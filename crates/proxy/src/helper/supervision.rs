@@ -21,6 +21,7 @@ use super::measured::Measured;
 use super::members::MembersWatch;
 use super::memory::MemoryWatch;
 use super::own_addresses::MachineWatch;
+use super::raising::Raising;
 use super::relay_process::RelayProcess;
 use super::routes::RouteWatch;
 use super::slots::Slots;
@@ -70,6 +71,7 @@ pub(super) struct Supervisor {
     pub relay: RelayProcess,
     pub signals: Signals,
     pub windows: Option<InitialWindows>,
+    pub raising: Raising,
     pub guard: Option<Guard>,
     /// Signs of life of the relay.
     pub lives: u64,

@@ -283,12 +283,19 @@ fn rights_are_given_up() {
     const HELPER: &str = "0000000000003400";
     // Also CAP_KILL, to end a relay of another user.
     const ROOT_HELPER: &str = "0000000000003420";
-    // And in reserve, for the next program: CAP_SETGID, CAP_SETUID, CAP_SETPCAP.
-    const IN_RESERVE: &str = "00000000000035e0";
-    let (helper, in_reserve, user) = match is_root() {
-        true => (ROOT_HELPER, IN_RESERVE, "65534"),
-        false => (HELPER, HELPER, "0"),
+    // In reserve, for the next program: CAP_SETGID, CAP_SETUID and CAP_SETPCAP for another user, and CAP_BPF, which some
+    // containers do not have.
+    const FOR_USER: u64 = 0x1c0;
+    const BPF: u64 = 1 << 39;
+    let number = |rights: &str| u64::from_str_radix(rights.trim(), 16).unwrap();
+    let has_bpf = number(&status(rustix::process::getpid(), "CapPrm")) & BPF;
+    let (helper, user) = match is_root() {
+        true => (ROOT_HELPER, "65534"),
+        false => (HELPER, "0"),
     };
+    let for_user = if is_root() { FOR_USER } else { 0 };
+    let in_reserve = format!("{:016x}", number(helper) | for_user | has_bpf);
+    let in_reserve = in_reserve.as_str();
     assert_eq!(status(proxy.relay(), "Seccomp"), "2");
     assert_eq!(status(proxy.relay(), "Groups").is_empty(), is_root());
     for ids in ["Uid", "Gid"] {

@@ -1,10 +1,12 @@
 use std::net::{SocketAddr, UdpSocket};
 
+use midspan_policy::learned_start::{LearnedStart, SEGMENT};
 use midspan_policy::oversized_segments::SegmentSizes;
 use midspan_policy::sending_ahead::SendAhead;
-use midspan_policy::{Configured, SessionSettings};
+use midspan_policy::{Configured, Policy, SessionSettings};
 
 use super::*;
+use crate::knowledge::SharedKnowledge;
 
 fn everyone() -> AccessProfile {
     AccessProfile {
@@ -36,7 +38,13 @@ fn begin(with: Vec<AccessProfile>, bound: Option<u32>) -> (Option<Box<NarrowLeg>
     let mut policy = Configured::new(SessionSettings::default());
     let mut known = SharedKnowledge::default();
     let decides = (&mut policy as &mut dyn Policy, &mut known);
-    NarrowLeg::begin(&socket, client, &profiles, decides, bound, Time::ZERO)
+    let window = bound.map(|bound| LearnedStart {
+        window: 640,
+        bound: Some(bound),
+        rate: None,
+        is_lossy: false,
+    });
+    NarrowLeg::begin(&socket, client, &profiles, decides, window, Time::ZERO)
 }
 
 #[test]

@@ -102,8 +102,8 @@ fn cold_and_learned(key: &str, loss: &str, seed: u64, size: &str) -> [f64; 2] {
 fn it_saves_round_trips_over_a_satellite_without_loss() {
     for (size, cold_gain, learned_gain) in [
         ("100 KB", 0.0, 0.5),
-        ("1 MB", 0.3, 0.9),
-        ("10 MB", 0.3, 0.9),
+        ("1 MB", 1.2, 0.9),
+        ("10 MB", 1.2, 0.9),
     ] {
         let [cold, learned] = cold_and_learned(ON, "0", 1, size);
         let [cold_without, learned_without] = cold_and_learned(OFF, "0", 1, size);
@@ -132,6 +132,16 @@ fn a_lesson_of_one_megabyte_is_enough() {
     }
 }
 
+/// The handshake shows that a leg is long, so the very first client of a network has a bounded start.
+#[test]
+fn the_first_client_of_a_network_has_a_bounded_start() {
+    for (size, most) in [("1 MB", 2.25), ("10 MB", 6.1)] {
+        let [first, _] = cold_and_learned(ON, "0", 1, size);
+        println!("{size}: {first:.2} s");
+        assert!(first <= most, "{size}: {first}");
+    }
+}
+
 /// Seconds of a download to an unknown client of a network whose legs are known to be long.
 fn in_a_known_network(key: &str, loss: &str, seed: u64, size: &str) -> f64 {
     let downloads = [("neighbour", "20 KB", 0), ("client", size, LATER)];
@@ -149,11 +159,11 @@ fn one_session_of_a_neighbour_shows_that_legs_are_long() {
     }
 }
 
-/// The median over seeds.
+/// The median over seeds. With fifteen seeds, medians of the same build differ by half a second.
 fn median(of: impl Fn(u64) -> f64) -> f64 {
-    let mut times: Vec<f64> = (1..=15).map(of).collect();
+    let mut times: Vec<f64> = (1..=45).map(of).collect();
     times.sort_unstable_by(f64::total_cmp);
-    times[7]
+    times[22]
 }
 
 /// On a path that loses one packet in a thousand.
@@ -163,12 +173,11 @@ fn a_little_loss_leaves_most_of_the_gain() {
     for (size, known, cold) in [
         ("100 KB", 1.35, 1.85),
         ("1 MB", 2.2, 2.45),
-        ("10 MB", 6.85, 7.2),
+        ("10 MB", 7.0, 7.4),
     ] {
-        let lesson = |key| median(|seed| cold_and_learned(key, loss, seed, size)[1]);
-        let neighbour = |key| median(|seed| in_a_known_network(key, loss, seed, size));
-        let (with, without) = (lesson(ON), lesson(OFF));
-        let (with_cold, without_cold) = (neighbour(ON), neighbour(OFF));
+        let of = |key, place: usize| median(|seed| cold_and_learned(key, loss, seed, size)[place]);
+        let (with, without) = (of(ON, 1), of(OFF, 1));
+        let (with_cold, without_cold) = (of(ON, 0), of(OFF, 0));
         println!(
             "0.1 % lost, {size}: learned {with:.2} s, without {without:.2} s; cold {with_cold:.2} s, \
              without {without_cold:.2} s"

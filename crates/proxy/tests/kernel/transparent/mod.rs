@@ -35,6 +35,7 @@ mod passing;
 mod path_mtu;
 mod power_loss;
 mod quic;
+mod raised_window;
 mod reloading;
 mod service_class;
 mod signed;

@@ -1,0 +1,124 @@
+//! Raises initial windows at the handshake, where it shows a long leg.
+//!
+//! A route gives a connection its initial window, and the mark that selects the route is chosen at the SYN, when the round
+//! trip of an unknown client is not known yet. After the handshake, only a BPF program can change the window.
+
+use std::io;
+
+use midspan_linux::bpf::{self, Attached, Instruction, Register, event};
+use midspan_units::TimeSpan;
+
+/// Which connections get another initial window.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Raise {
+    /// The marks of the connections.
+    pub marks: Vec<u32>,
+    /// The bits of the marks.
+    pub mask: u32,
+    /// The shortest round trip of the handshake.
+    pub least_round_trip: TimeSpan,
+    /// Their initial window, in segments.
+    pub window: u32,
+}
+
+/// Raises the windows of connections that are accepted, until this value is dropped. Connections that a process outside of this
+/// process's control group accepts are not concerned.
+#[derive(Debug)]
+pub struct RaisedWindows {
+    raise: Raise,
+    _attached: Attached,
+}
+
+impl RaisedWindows {
+    /// Puts this in force.
+    ///
+    /// # Errors
+    /// Those of [`bpf::attach_to_own_group`], and `InvalidInput` if there are too many marks for a program.
+    pub fn install(raise: Raise) -> io::Result<Self> {
+        let instructions = program(&raise)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many marks"))?;
+        let _attached = bpf::attach_to_own_group(&instructions)?;
+        Ok(Self { raise, _attached })
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub const fn raise(&self) -> &Raise {
+        &self.raise
+    }
+}
+
+/// The program; `None` if there are too many marks.
+fn program(raise: &Raise) -> Option<Vec<Instruction>> {
+    use Instruction as I;
+    use Register::{R0, R1, R2, R3, R4, R5, R10};
+
+    let window = i32::try_from(raise.window).ok()?;
+    let eightfold = (raise.least_round_trip.nanoseconds() / 1_000).checked_mul(8)?;
+    let eightfold = u32::try_from(eightfold).ok()?;
+    // A long leg with one of the marks comes to these instructions.
+    let set = [
+        I::set(R2, window),
+        I::write(R10, -4, R2),
+        I::copy(R4, R10),
+        I::add(R4, -4),
+        I::set(R2, event::TCP),
+        I::set(R3, event::INITIAL_WINDOW),
+        I::set(R5, 4),
+        I::set_socket_option(),
+    ];
+    let end = [I::set(R0, 1), I::exit()];
+    let to_end = i16::try_from(set.len()).ok()?;
+    let count = i16::try_from(raise.marks.len()).ok()?;
+    // One comparison for each mark, and a jump to the end if none is equal.
+    let marks = raise.marks.iter().zip(0_i16..);
+    let marks = marks.map(|(mark, before)| I::skip_if_equal(R2, mark & raise.mask, count - before));
+    let past_marks = count.checked_add(1 + to_end)?;
+    let begin = [
+        I::read(R2, R1, event::KIND),
+        I::skip_if_equal(R2, event::ACCEPTED, 1),
+        I::skip(past_marks.checked_add(7)?),
+        I::read(R2, R1, event::ROUND_TRIP_EIGHTFOLD),
+        I::skip_if_at_least(R2, eightfold, 1),
+        I::skip(past_marks.checked_add(4)?),
+        I::read_address(R2, R1, event::SOCKET),
+        I::skip_if_zero(R2, past_marks.checked_add(2)?),
+        I::read(R2, R2, event::SOCKET_MARK),
+        I::and(R2, raise.mask),
+    ];
+    let program = begin.into_iter().chain(marks);
+    let program = program.chain([I::skip(to_end)]).chain(set).chain(end);
+    Some(program.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raise(marks: Vec<u32>) -> Raise {
+        Raise {
+            marks,
+            mask: 0x0f00_0000,
+            least_round_trip: TimeSpan::from_milliseconds(150),
+            window: 640,
+        }
+    }
+
+    #[test]
+    fn all_jumps_stay_within_the_program() {
+        for count in [0, 1, 15, 1000] {
+            let program = program(&raise(vec![0x0100_0000; count])).unwrap();
+            assert_eq!(program.len(), 21 + count);
+        }
+        assert_eq!(program(&raise(vec![0; 40_000])), None);
+    }
+
+    #[test]
+    fn a_round_trip_that_the_kernel_cannot_have_is_refused() {
+        let long = Raise {
+            least_round_trip: TimeSpan::from_seconds(3_600),
+            ..raise(vec![1])
+        };
+        assert_eq!(program(&long), None);
+    }
+}

@@ -1,14 +1,20 @@
 //! Programs that the kernel runs at events of TCP sockets (`BPF_PROG_TYPE_SOCK_OPS` of bpf(2)).
 //!
 //! A program is a list of instructions (RFC 9669). It is attached to a control group (cgroups(7), version 2), and runs for the
-//! sockets that processes of this group have opened. Loading needs `CAP_BPF` and `CAP_NET_ADMIN` in the first user
-//! namespace, and Linux 5.7.
+//! sockets that processes of this group have opened, in all network namespaces. Loading needs `CAP_BPF` and `CAP_NET_ADMIN`
+//! in the first user namespace, and Linux 5.7.
 
 use std::fs;
 use std::io;
 use std::mem::{offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, openat};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
+use socket2::{Domain, Socket, Type};
+
+use crate::tcp::raw;
 
 /// A register of the virtual machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub enum Register {
     R4,
     /// The fifth argument.
     R5,
+    /// Keeps its value in calls.
+    R6,
     /// The end of the stack.
     R10 = 10,
 }
@@ -55,6 +63,16 @@ impl Instruction {
     #[must_use]
     pub const fn set(to: Register, value: i32) -> Self {
         Self::new(0xb7, to, Register::R0, 0, value)
+    }
+
+    /// `to = value`, with all 64 bits: two instructions.
+    #[must_use]
+    pub const fn set_wide(to: Register, value: u64) -> [Self; 2] {
+        let [low, high] = [value as u32, (value >> 32) as u32];
+        [
+            Self::new(0x18, to, Register::R0, 0, low.cast_signed()),
+            Self::new(0x00, Register::R0, Register::R0, 0, high.cast_signed()),
+        ]
     }
 
     /// `to = from`
@@ -99,6 +117,12 @@ impl Instruction {
         Self::new(0x15, register, Register::R0, skipped, 0)
     }
 
+    /// Leaves out this many instructions if all 64 bits of both registers are equal.
+    #[must_use]
+    pub const fn skip_if_same(one: Register, other: Register, skipped: i16) -> Self {
+        Self::new(0x1d, one, other, skipped, 0)
+    }
+
     /// Leaves out this many instructions if the lower 32 bits of `register` have this value.
     #[must_use]
     pub const fn skip_if_equal(register: Register, value: u32, skipped: i16) -> Self {
@@ -122,6 +146,13 @@ impl Instruction {
     #[must_use]
     pub const fn set_socket_option() -> Self {
         Self::new(0x85, Register::R0, Register::R0, 0, 49)
+    }
+
+    /// The [cookie](network_namespace_cookie) of the socket's network namespace (`bpf_get_netns_cookie`, Linux 5.15). R1: the event.
+    /// The result is in R0, and R1 to R5 have no value afterwards.
+    #[must_use]
+    pub const fn namespace_cookie() -> Self {
+        Self::new(0x85, Register::R0, Register::R0, 0, 122)
     }
 
     /// Ends the program; the result is in R0.
@@ -149,6 +180,23 @@ pub mod event {
     pub const INITIAL_WINDOW: i32 = 1001;
 }
 
+/// The number of the calling thread's network namespace, which no other one gets before the machine restarts (`SO_NETNS_COOKIE`,
+/// Linux 5.14).
+///
+/// # Errors
+/// Those of `socket(2)` and `getsockopt(2)`.
+pub fn network_namespace_cookie() -> io::Result<u64> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    let mut cookie = [0; 8];
+    raw::get_option(
+        socket.as_fd(),
+        libc::SOL_SOCKET,
+        libc::SO_NETNS_COOKIE,
+        &mut cookie,
+    )?;
+    Ok(u64::from_ne_bytes(cookie))
+}
+
 /// A program that is in force until this value is dropped.
 #[derive(Debug)]
 pub struct Attached {
@@ -160,10 +208,10 @@ pub struct Attached {
 ///
 /// # Errors
 /// `EPERM` without the capabilities; `EINVAL` or `EACCES` if the kernel is too old or the program is wrong; `NotFound` if no
-/// file system of control groups is mounted.
+/// file system of control groups is mounted, and `CAP_SYS_ADMIN` is missing.
 pub fn attach_to_own_group(instructions: &[Instruction]) -> io::Result<Attached> {
     let program = load(instructions)?;
-    let group = fs::File::open(own_group()?)?;
+    let group = own_group()?;
     let link = LinkCreate {
         program: number(&program),
         target: number(&group),
@@ -256,16 +304,39 @@ fn number(descriptor: impl AsFd) -> u32 {
 }
 
 /// The directory of this process's control group.
-fn own_group() -> io::Result<PathBuf> {
+fn own_group() -> io::Result<OwnedFd> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
-    group_directory(&groups, &mounts)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "no cgroup2 file system is mounted"))
+    match group_directory(&groups, &mounts) {
+        Some(directory) => Ok(fs::File::open(directory)?.into()),
+        None => unmounted_group(&groups),
+    }
+}
+
+/// The same where nothing shows control groups, as under `ip netns exec`, which mounts another /sys. Needs `CAP_SYS_ADMIN`.
+fn unmounted_group(groups: &str) -> io::Result<OwnedFd> {
+    let missing = || io::Error::new(io::ErrorKind::NotFound, "no cgroup2 file system is mounted");
+    let group = group_of(groups).ok_or_else(missing)?;
+    let system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|_| missing())?;
+    fsconfig_create(&system)?;
+    let root = fsmount(
+        &system,
+        FsMountFlags::FSMOUNT_CLOEXEC,
+        MountAttrFlags::empty(),
+    )?;
+    let below = Path::new(".").join(group.trim_start_matches('/'));
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(root, below, flags, Mode::empty())?)
+}
+
+/// The path of a control group of version 2, from the text of `/proc/PID/cgroup`.
+fn group_of(groups: &str) -> Option<&str> {
+    groups.lines().find_map(|line| line.strip_prefix("0::"))
 }
 
 /// The directory of a control group, from the texts of `/proc/PID/cgroup` and `/proc/PID/mountinfo` (cgroups(7), proc(5)).
 fn group_directory(groups: &str, mounts: &str) -> Option<PathBuf> {
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+    let group = group_of(groups)?;
     mounts.lines().find_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
         let mut fields = mount.split(' ').skip(3);
@@ -279,6 +350,7 @@ fn group_directory(groups: &str, mounts: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::capability::{self, Capability};
 
     const MOUNTS: &str = "\
         25 30 0:23 / /sys rw,nosuid - sysfs sysfs rw\n\
@@ -301,6 +373,19 @@ mod tests {
         assert_eq!(of("0::/docker/1/x\n", &part), Some(format!("{unified}/x")));
         assert_eq!(of("1:cpu:/a\n", MOUNTS), None);
         assert_eq!(of(service, "25 30 0:23 / /sys rw - sysfs sysfs rw\n"), None);
+    }
+
+    #[test]
+    fn a_group_is_found_where_none_is_mounted() {
+        if !capability::is_held(Capability::CAP_SYS_ADMIN).unwrap() {
+            println!("skipped: needs CAP_SYS_ADMIN");
+            return;
+        }
+        let root = unmounted_group("0::/\n").unwrap();
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        assert!(openat(root, "cgroup.procs", flags, Mode::empty()).is_ok());
+        let missing = unmounted_group("0::/midspan-of-a-test\n").unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 
     #[test]

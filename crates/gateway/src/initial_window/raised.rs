@@ -21,8 +21,8 @@ pub struct Raise {
     pub window: u32,
 }
 
-/// Raises the windows of connections that are accepted, until this value is dropped. Connections that a process outside of this
-/// process's control group accepts are not concerned.
+/// Raises the windows of connections that are accepted, until this value is dropped, in the network namespace in which it was
+/// installed. Connections that a process outside of this process's control group accepts are not concerned.
 #[derive(Debug)]
 pub struct RaisedWindows {
     raise: Raise,
@@ -30,12 +30,13 @@ pub struct RaisedWindows {
 }
 
 impl RaisedWindows {
-    /// Puts this in force.
+    /// Puts this in force, in the network namespace of the calling thread. Needs Linux 5.15.
     ///
     /// # Errors
-    /// Those of [`bpf::attach_to_own_group`], and `InvalidInput` if there are too many marks for a program.
+    /// Those of [`bpf::attach_to_own_group`] and [`bpf::network_namespace_cookie`], and `InvalidInput` if there are too many marks for a program.
     pub fn install(raise: Raise) -> io::Result<Self> {
-        let instructions = program(&raise)
+        let cookie = bpf::network_namespace_cookie()?;
+        let instructions = program(&raise, cookie)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many marks"))?;
         let _attached = bpf::attach_to_own_group(&instructions)?;
         Ok(Self { raise, _attached })
@@ -48,16 +49,17 @@ impl RaisedWindows {
     }
 }
 
-/// The program; `None` if there are too many marks.
-fn program(raise: &Raise) -> Option<Vec<Instruction>> {
+/// The program for sockets of the network namespace with this cookie; `None` if there are too many marks.
+fn program(raise: &Raise, cookie: u64) -> Option<Vec<Instruction>> {
     use Instruction as I;
-    use Register::{R0, R1, R2, R3, R4, R5, R10};
+    use Register::{R0, R1, R2, R3, R4, R5, R6, R10};
 
     let window = i32::try_from(raise.window).ok()?;
     let eightfold = (raise.least_round_trip.nanoseconds() / 1_000).checked_mul(8)?;
     let eightfold = u32::try_from(eightfold).ok()?;
-    // A long leg with one of the marks comes to these instructions.
+    let end = [I::set(R0, 1), I::exit()];
     let set = [
+        I::copy(R1, R6),
         I::set(R2, window),
         I::write(R10, -4, R2),
         I::copy(R4, R10),
@@ -67,14 +69,23 @@ fn program(raise: &Raise) -> Option<Vec<Instruction>> {
         I::set(R5, 4),
         I::set_socket_option(),
     ];
-    let end = [I::set(R0, 1), I::exit()];
-    let to_end = i16::try_from(set.len()).ok()?;
+    // A long leg with one of the marks comes to these instructions. Another Midspan may use the same marks elsewhere.
+    let [low, high] = I::set_wide(R2, cookie);
+    let namespace = [
+        I::namespace_cookie(),
+        low,
+        high,
+        I::skip_if_same(R0, R2, 1),
+        I::skip(i16::try_from(set.len()).ok()?),
+    ];
+    let to_end = i16::try_from(namespace.len() + set.len()).ok()?;
     let count = i16::try_from(raise.marks.len()).ok()?;
     // One comparison for each mark, and a jump to the end if none is equal.
     let marks = raise.marks.iter().zip(0_i16..);
     let marks = marks.map(|(mark, before)| I::skip_if_equal(R2, mark & raise.mask, count - before));
     let past_marks = count.checked_add(1 + to_end)?;
     let begin = [
+        I::copy(R6, R1),
         I::read(R2, R1, event::KIND),
         I::skip_if_equal(R2, event::ACCEPTED, 1),
         I::skip(past_marks.checked_add(7)?),
@@ -86,9 +97,8 @@ fn program(raise: &Raise) -> Option<Vec<Instruction>> {
         I::read(R2, R2, event::SOCKET_MARK),
         I::and(R2, raise.mask),
     ];
-    let program = begin.into_iter().chain(marks);
-    let program = program.chain([I::skip(to_end)]).chain(set).chain(end);
-    Some(program.collect())
+    let program = begin.into_iter().chain(marks).chain([I::skip(to_end)]);
+    Some(program.chain(namespace).chain(set).chain(end).collect())
 }
 
 #[cfg(test)]
@@ -107,10 +117,10 @@ mod tests {
     #[test]
     fn all_jumps_stay_within_the_program() {
         for count in [0, 1, 15, 1000] {
-            let program = program(&raise(vec![0x0100_0000; count])).unwrap();
-            assert_eq!(program.len(), 21 + count);
+            let program = program(&raise(vec![0x0100_0000; count]), 1).unwrap();
+            assert_eq!(program.len(), 28 + count);
         }
-        assert_eq!(program(&raise(vec![0; 40_000])), None);
+        assert_eq!(program(&raise(vec![0; 40_000]), 1), None);
     }
 
     #[test]
@@ -119,6 +129,6 @@ mod tests {
             least_round_trip: TimeSpan::from_seconds(3_600),
             ..raise(vec![1])
         };
-        assert_eq!(program(&long), None);
+        assert_eq!(program(&long, 1), None);
     }
 }

@@ -53,7 +53,11 @@ fn accepted_connections_on_long_legs_get_a_larger_window() {
     };
     let ipv4 = ("192.0.2.1", "192.0.2.2");
     let ipv6 = ("[2001:db8::1]", "[2001:db8::2]");
-    let raised = match RaisedWindows::install(raise(TimeSpan::ZERO)) {
+    let install = |host: &NetworkNamespace, least| {
+        host.run(move || RaisedWindows::install(raise(least)))
+            .unwrap()
+    };
+    let raised = match install(near, TimeSpan::ZERO) {
         Ok(raised) => raised,
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             return skip("BPF needs CAP_BPF in the first user namespace");
@@ -72,11 +76,14 @@ fn accepted_connections_on_long_legs_get_a_larger_window() {
     }
     drop(raised);
     assert_eq!(window(ipv4, Some(0x0100_0000)), [10, 10]);
-    let long = RaisedWindows::install(raise(TimeSpan::from_seconds(30))).unwrap();
+    let long = install(near, TimeSpan::from_seconds(30)).unwrap();
     assert_eq!(window(ipv4, Some(0x0100_0000)), [10, 10]);
     // A second one for the same marks, as during an upgrade.
-    let short = RaisedWindows::install(raise(TimeSpan::ZERO)).unwrap();
+    let short = install(near, TimeSpan::ZERO).unwrap();
     assert_eq!(window(ipv4, Some(0x0100_0000)), [640, 10]);
     drop((short, long));
+    // The same marks in another network namespace belong to another Midspan.
+    let elsewhere = install(far, TimeSpan::ZERO).unwrap();
     assert_eq!(window(ipv4, Some(0x0100_0000)), [10, 10]);
+    drop(elsewhere);
 }

@@ -12,7 +12,7 @@
 mod information;
 mod memory;
 mod options;
-mod raw;
+pub(crate) mod raw;
 mod receive_window;
 mod repair;
 mod signature;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Reads the option into `buffer`; the length that the kernel wrote comes back.
-pub(super) fn get_option(
+pub(crate) fn get_option(
     socket: BorrowedFd<'_>,
     level: libc::c_int,
     name: libc::c_int,

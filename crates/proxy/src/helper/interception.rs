@@ -55,14 +55,16 @@ pub(super) fn raise(configuration: &Configuration, windows: &InitialWindows) -> 
 }
 
 /// The learned windows, as far as the relay bounds what such a connection sends: not those of a listener that sends nothing
-/// ahead, and not those that a configuration has fixed.
+/// ahead or has a smaller limit, and not those that a configuration has fixed.
 pub(super) fn raised_windows(configuration: &Configuration) -> BTreeSet<u32> {
     let mut windows = learned(configuration);
+    let largest = windows.last().copied();
     let fixed = fixed_windows(configuration);
     windows.retain(|window| !fixed.contains(&(CLIENT_LEG, (*window).into())));
     for (listener, _) in configuration.transparent() {
-        if !listener.relay.session.sends_ahead() {
-            windows.retain(|window| !listener.relay.learned_windows.contains(window));
+        let own = &listener.relay.learned_windows;
+        if !listener.relay.session.sends_ahead() || own.last().copied() != largest {
+            windows.retain(|window| !own.contains(window));
         }
     }
     windows

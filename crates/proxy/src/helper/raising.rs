@@ -87,6 +87,10 @@ mod tests {
         let second =
             "[[listener]]\nname = \"m\"\nmode = \"transparent\"\ninterfaces = [\"eth2\"]\n";
         assert_eq!(of(&format!("{auto}{second}{auto}{off}")), [0_u32; 0]);
+        let less = "learned_window_limit = 80\n";
+        assert_eq!(of(&format!("{auto}{less}")), [20, 40, 80]);
+        let both = format!("{auto}{second}{auto}{less}");
+        assert_eq!(of(&both), [160, 320, 640]);
         let fixed = "client_leg = { initial_window = 80 }\n";
         assert_eq!(
             of(&format!("{auto}{second}{fixed}")),

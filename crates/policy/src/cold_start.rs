@@ -22,14 +22,14 @@ use midspan_units::{Time, TimeSpan};
 
 use crate::LegSample;
 use crate::hosts::Hosts;
-use crate::initial_window::LEAST_WINDOW;
+use crate::initial_window::{COLD_WINDOW, LEAST_WINDOW};
 use crate::part_limit::part_limit;
 
 /// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
 /// half of this window leaves at once. The larger value still helps: a congestion window grows only
 /// while flights fill half of it, and the second flight may be as large as the window that the
 /// client offers by then.
-const WINDOW: u32 = 80;
+const WINDOW: u32 = COLD_WINDOW;
 /// Segments, beyond [`LEAST_WINDOW`] each, that all cold starts of a peer together may get within
 /// [`TOGETHER`]. Each start may take half of the rest, so that all six connections of a web
 /// page begin with more than ten.

@@ -11,6 +11,17 @@ pub const MOST_WINDOW: u32 = 1000;
 /// may have this size.
 pub const DEFAULT_WINDOW_LIMIT: u32 = 640;
 
+/// The window of a cold start, in segments. Among these starts, the handshake shows the long ones, so a start next to other sessions
+/// of a network with long legs gets another window.
+pub const COLD_WINDOW: u32 = 80;
+
+/// Whether the handshake on a long leg raises this window, where `most` is the largest one that a start may be given: that of a cold
+/// start, and that of a bounded start. The others are for starts next to other sessions, too.
+#[must_use]
+pub const fn may_be_raised(window: u32, most: u32) -> bool {
+    window == COLD_WINDOW || window == most
+}
+
 /// The window, in segments, that the handshake on a long leg [raises](crate::bounded_start) to, where `most` is the largest one
 /// that a start may be given: more than a route gives, because the relay limits what is in flight, unless the configuration has
 /// set another `most`.

@@ -25,7 +25,8 @@ use crate::taken_flight::TakenFlight;
 use crate::{FirstFlight, LegSample, SessionId};
 
 pub use crate::initial_window::{
-    DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, SERVER_WINDOWS, raised_window, windows,
+    DEFAULT_WINDOW_LIMIT, LEAST_WINDOW, MOST_WINDOW, SERVER_WINDOWS, may_be_raised, raised_window,
+    windows,
 };
 
 /// Bytes of data in a segment, assumed before a leg has one: that of Ethernet with TCP timestamps.

@@ -7,7 +7,7 @@ use midspan_units::{BitRate, ByteSize, Time, TimeSpan};
 
 use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
 use crate::congestion::Reason;
-use crate::initial_window::{LEAST_WINDOW, raised_window};
+use crate::initial_window::{may_be_raised, raised_window};
 use crate::learned_start::LearnedStart;
 use crate::leave_alone::Passage;
 use crate::memory_share::{Bounding, DirectionMemory, MemoryShare};
@@ -134,9 +134,12 @@ impl Policy for NarrowSession {
         let start = self.inner.window(now, request, windows, known)?;
         // The handshake is over here. In the real proxy it is not: there, the kernel raises the window after it.
         let is_long = self.round_trip.is_some_and(|it| it >= LONG_HANDSHAKE);
-        let is_raised = is_long && start.window > LEAST_WINDOW && self.inner.sends_ahead();
-        let most = windows.iter().copied().max().filter(|_| is_raised);
-        Some(start.raised(most.map_or(start.window, raised_window)))
+        let most = windows.iter().copied().max().unwrap_or(start.window);
+        let is_raised = is_long && self.inner.sends_ahead() && may_be_raised(start.window, most);
+        Some(match is_raised {
+            true => start.raised(raised_window(most)),
+            false => start,
+        })
     }
 
     fn start(

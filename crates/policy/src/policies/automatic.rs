@@ -14,6 +14,7 @@ use super::{Configured, Offered, PolicyName, SessionSettings};
 use crate::arrivals::Arrivals;
 use crate::automatic_ahead::{AcceptedLeg, AutomaticAhead, LONG_HANDSHAKE};
 use crate::congestion::{self, BBR};
+use crate::initial_window::COLD_WINDOW;
 use crate::learned_start::{EVIDENCE, LEAST_WINDOW, LearnedStart, SEGMENT};
 use crate::reading_holds::reading_holds;
 use crate::shared_path::SharedPaths;
@@ -286,12 +287,15 @@ impl Policy for Automatic {
             return None;
         }
         let client = request.client.ip();
-        let is_bounded =
-            self.sends_ahead() && is_long(now, client, known) && is_alone(now, client, known);
+        let is_alone = !self.sends_ahead() || is_alone(now, client, known);
+        let is_bounded = self.sends_ahead() && is_alone && is_long(now, client, known);
         let paths = &mut known.part(PartKey::paths(client)).paths;
+        // This window would be raised after the handshake.
+        let others = |window: &u32| is_alone || *window != COLD_WINDOW;
+        let windows: Vec<u32> = windows.iter().copied().filter(others).collect();
         Some(match is_bounded {
-            true => paths.start_bounded(now, client, SEGMENT, windows),
-            false => paths.start(now, client, SEGMENT, windows),
+            true => paths.start_bounded(now, client, SEGMENT, &windows),
+            false => paths.start(now, client, SEGMENT, &windows),
         })
     }
 

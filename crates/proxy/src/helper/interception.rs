@@ -11,7 +11,7 @@ use midspan_gateway::interception::{
 };
 use midspan_linux::raw_packet::RawSocket;
 use midspan_policy::automatic_ahead::LONG_HANDSHAKE;
-use midspan_policy::learned_start::{SERVER_WINDOWS, raised_window};
+use midspan_policy::learned_start::{SERVER_WINDOWS, may_be_raised, raised_window};
 use midspan_policy::opening_bound::OpeningLimits;
 use midspan_relay::ListenerMarks;
 use midspan_relay::profile::{self, SegmentMarks};
@@ -59,6 +59,7 @@ pub(super) fn raise(configuration: &Configuration, windows: &InitialWindows) -> 
 pub(super) fn raised_windows(configuration: &Configuration) -> BTreeSet<u32> {
     let mut windows = learned(configuration);
     let largest = windows.last().copied();
+    windows.retain(|window| may_be_raised(*window, largest.unwrap_or_default()));
     let fixed = fixed_windows(configuration);
     windows.retain(|window| !fixed.contains(&(CLIENT_LEG, (*window).into())));
     for (listener, _) in configuration.transparent() {

@@ -99,8 +99,8 @@ fn a_first_start_is_larger_and_a_known_path_larger_still() {
         "{auto:?} {configured:?}"
     );
     assert!(auto[1] + ROUND_TRIP / 2 <= auto[0], "{auto:?}");
-    // Another client is not known, but its network is: legs are long there, and starts are bounded.
-    assert!(auto[2] + ROUND_TRIP <= auto[0], "{auto:?}");
+    // Another client is not known: the handshake has shown that both legs are long, and both starts are bounded.
+    assert!(is_close(auto[2], auto[0]), "{auto:?}");
     assert!(auto[1] < auto[2], "{auto:?}");
     assert!(is_close(configured[1], configured[0]), "{configured:?}");
 }
@@ -137,9 +137,12 @@ fn those_that_start_at_once_share_what_a_cold_start_may_take() {
         .map(|number| download(&format!("f{number}"), "client", 0, "100 KB"))
         .collect();
     let many = times(&path("auto", "0", &many.concat()));
-    // The first gets 80 segments, the last ten.
+    // The first gets 80 segments, the last ten. The flights of the others delay the first by some milliseconds.
     assert!(many[0] < alone[0] + ROUND_TRIP / 2, "{many:?} {alone:?}");
-    assert!(many[7] >= many[0] + ROUND_TRIP, "{many:?}");
+    assert!(
+        many[7] + ROUND_TRIP / 20 >= many[0] + ROUND_TRIP,
+        "{many:?}"
+    );
 }
 
 #[test]

@@ -131,7 +131,8 @@ fn sessions_that_share_a_link_leave_its_queue_short_and_the_link_busy() {
         assert!(it.answer < alone.answer);
         assert!(it.all < 1.05 * alone.all);
     }
-    // Sessions that have changed to BBR get more than those that have not.
-    assert!(cubic.fairness >= 0.9);
-    assert!(shared.fairness >= 0.8);
+    // The first session is alone when it begins, and keeps its lead. Sessions that have changed to BBR get more than those
+    // that have not.
+    assert!(cubic.fairness >= 0.95);
+    assert!(shared.fairness >= 0.78);
 }

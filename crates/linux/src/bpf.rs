@@ -223,14 +223,6 @@ pub fn attach_to_own_group(instructions: &[Instruction]) -> io::Result<Attached>
     Ok(Attached { _link: link })
 }
 
-/// Attaches a program that does nothing, and removes it.
-///
-/// # Errors
-/// Those of [`attach_to_own_group`].
-pub fn try_it() -> io::Result<()> {
-    attach_to_own_group(&[Instruction::set(Register::R0, 1), Instruction::exit()]).map(drop)
-}
-
 /// Commands of bpf(2), and the kinds of program and of place (<linux/bpf.h>).
 const PROGRAM_LOAD: libc::c_int = 5;
 const LINK_CREATE: libc::c_int = 28;
@@ -318,15 +310,18 @@ fn unmounted_group(groups: &str) -> io::Result<OwnedFd> {
     let missing = || io::Error::new(io::ErrorKind::NotFound, "no cgroup2 file system is mounted");
     let group = group_of(groups).ok_or_else(missing)?;
     let system = fsopen("cgroup2", FsOpenFlags::FSOPEN_CLOEXEC).map_err(|_| missing())?;
-    fsconfig_create(&system)?;
-    let root = fsmount(
-        &system,
-        FsMountFlags::FSMOUNT_CLOEXEC,
-        MountAttrFlags::empty(),
-    )?;
+    fsconfig_create(&system).map_err(|_| missing())?;
+    let (flags, attributes) = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
+    let root = fsmount(&system, flags, attributes).map_err(|_| missing())?;
     let below = Path::new(".").join(group.trim_start_matches('/'));
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(openat(root, below, flags, Mode::empty())?)
+    openat(root, below, flags, Mode::empty()).map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(
+            error.kind(),
+            format!("the control group {group} cannot be opened: {error}"),
+        )
+    })
 }
 
 /// The path of a control group of version 2, from the text of `/proc/PID/cgroup`.

@@ -3,7 +3,7 @@
 //! RFC 6928 chose ten segments in 2013. On a satellite link, each doubling from there takes more
 //! than half a second. Most content networks begin with more, up to 50 and in some cases 100 (Rüth
 //! and Hohlfeld, *Demystifying TCP Initial Window Configurations of Content Distribution Networks*,
-//! TMA 2018). Here, a connection to an unknown peer begins with up to `WINDOW` segments, ten at once and the
+//! TMA 2018). Here, a connection to an unknown peer begins with up to `COLD_WINDOW` segments, ten at once and the
 //! others [spread](crate::FirstFlight). Three rules bound the harm that such flights could do to a peer:
 //!
 //! - All connections that start within `TOGETHER` of each other share `EXTRA` segments, beyond ten
@@ -25,11 +25,6 @@ use crate::hosts::Hosts;
 use crate::initial_window::{COLD_WINDOW, LEAST_WINDOW};
 use crate::part_limit::part_limit;
 
-/// Largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
-/// half of this window leaves at once. The larger value still helps: a congestion window grows only
-/// while flights fill half of it, and the second flight may be as large as the window that the
-/// client offers by then.
-const WINDOW: u32 = COLD_WINDOW;
 /// Segments, beyond [`LEAST_WINDOW`] each, that all cold starts of a peer together may get within
 /// [`TOGETHER`]. Each start may take half of the rest, so that all six connections of a web
 /// page begin with more than ten.
@@ -114,7 +109,7 @@ impl ColdStarts {
         let given: u32 = cold.starts.iter().map(|(_, extra)| *extra).sum();
         let left = EXTRA.saturating_sub(given);
         let room = (left / 2).max(left.min(LEAST_WINDOW)) + LEAST_WINDOW;
-        let most = (WINDOW >> cold.halvings).min(room);
+        let most = (COLD_WINDOW >> cold.halvings).min(room);
         let possible = windows.iter().copied().filter(|window| *window <= most);
         let window = possible.max().unwrap_or(LEAST_WINDOW).max(LEAST_WINDOW);
         if window > LEAST_WINDOW {
@@ -157,7 +152,7 @@ impl ColdStarts {
 impl Cold {
     /// The largest window of the next start, in segments.
     fn window(&self) -> u32 {
-        (WINDOW >> self.halvings).max(LEAST_WINDOW)
+        (COLD_WINDOW >> self.halvings).max(LEAST_WINDOW)
     }
 
     /// Whether earlier starts lost segments, not too long ago.
@@ -297,7 +292,7 @@ mod tests {
             for (pause, in_flight, segments, lost) in steps {
                 now += TimeSpan::from_milliseconds(pause);
                 let window = cold.start(now, peer(1), &windows(320));
-                prop_assert!((LEAST_WINDOW..=WINDOW).contains(&window));
+                prop_assert!((LEAST_WINDOW..=COLD_WINDOW).contains(&window));
                 given.push((now, window - LEAST_WINDOW));
                 let within = given.iter().filter(|(begun, _)| *begun + TOGETHER > now);
                 prop_assert!(within.map(|(_, extra)| *extra).sum::<u32>() <= EXTRA);

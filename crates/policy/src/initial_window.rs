@@ -11,7 +11,10 @@ pub const MOST_WINDOW: u32 = 1000;
 /// may have this size.
 pub const DEFAULT_WINDOW_LIMIT: u32 = 640;
 
-/// The window of a cold start, in segments. Among these starts, the handshake shows the long ones, so a start next to other sessions
+/// The largest window of a cold start, in segments. Most clients offer 64 KB at first, so only about
+/// half of this window leaves at once. The larger value still helps: a congestion window grows only
+/// while flights fill half of it, and the second flight may be as large as the window that the
+/// client offers by then. Among these starts, the handshake shows the long ones, so a start next to other sessions
 /// of a network with long legs gets another window.
 pub const COLD_WINDOW: u32 = 80;
 

@@ -38,8 +38,25 @@ impl RaisedWindows {
         let cookie = bpf::network_namespace_cookie()?;
         let instructions = program(&raise, cookie)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many marks"))?;
-        let _attached = bpf::attach_to_own_group(&instructions)?;
-        Ok(Self { raise, _attached })
+        let attached = bpf::attach_to_own_group(&instructions)?;
+        Ok(Self {
+            raise,
+            _attached: attached,
+        })
+    }
+
+    /// Whether this is possible here. Puts a program in force that raises no window, and removes it.
+    ///
+    /// # Errors
+    /// Those of [`install`](Self::install).
+    pub fn try_it() -> io::Result<()> {
+        let none = Raise {
+            marks: Vec::new(),
+            mask: 0,
+            least_round_trip: TimeSpan::ZERO,
+            window: 1,
+        };
+        Self::install(none).map(drop)
     }
 
     /// What is in force.

@@ -1,7 +1,5 @@
 //! Raising initial windows at the handshake, where a transparent listener sends ahead on long legs.
 
-use std::io::ErrorKind;
-
 use midspan_gateway::initial_window::{InitialWindows, RaisedWindows};
 use tracing::{info, warn};
 
@@ -29,13 +27,9 @@ impl Raising {
                 was_refused: false,
             },
             Err(error) => {
-                let help = match error.kind() {
-                    ErrorKind::PermissionDenied => " (needs CAP_BPF and CAP_NET_ADMIN)",
-                    _ => "",
-                };
                 info!(
                     "a long leg to an unknown client starts with the window that was chosen at its SYN: BPF cannot be \
-                     used{help}: {error}"
+                     used (needs Linux 5.15, CAP_BPF, CAP_NET_ADMIN and cgroup2): {error}"
                 );
                 Self {
                     raised: None,

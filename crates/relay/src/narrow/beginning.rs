@@ -161,7 +161,7 @@ impl NarrowLeg {
     }
 
     /// A leg without a profile.
-    fn new(
+    pub(super) fn new(
         client: IpAddr,
         profiles: &Profiles,
         decides: narrow_leg::NarrowLeg,

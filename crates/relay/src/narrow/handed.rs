@@ -29,22 +29,13 @@ impl NarrowLeg {
             ..NarrowReport::default()
         };
         Self {
-            profiles: profiles.clone(),
-            place: None,
-            client,
-            decides,
-            marks: Vec::new(),
-            is_four: client.to_canonical().is_ipv4(),
-            own_mark: 0,
             ack_size: state.ack_size,
-            last_moved: Time::ZERO,
-            round_trip: None,
             // It is read before anything is written.
             room: Some(0),
             next_look: Some(Time::ZERO),
-            counted: None,
             was_ahead: state.was_ahead,
             report,
+            ..Self::new(client, profiles, decides, false, Time::ZERO)
         }
     }
 }

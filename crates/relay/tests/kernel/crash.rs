@@ -46,7 +46,7 @@ fn both_ends_of_a_killed_relay_see_a_reset() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut relay, address) = start_relay(server.local_addr().unwrap());
     let mut client = bounded(TcpStream::connect(address).unwrap());
-    let mut accepted = bounded(server.accept().unwrap().0);
+    let mut accepted = accept_from(&server);
     client.write_all(b"some data").unwrap();
     accepted.write_all(b"an answer").unwrap();
     thread::sleep(Duration::from_millis(100));
@@ -61,7 +61,7 @@ fn a_relay_killed_in_a_transfer_does_not_feign_its_end() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut relay, address) = start_relay(server.local_addr().unwrap());
     let mut client = bounded(TcpStream::connect(address).unwrap());
-    let accepted = bounded(server.accept().unwrap().0);
+    let accepted = accept_from(&server);
     let size = 40_000_000;
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -86,7 +86,7 @@ fn a_half_closed_session_of_a_killed_relay_is_reset() {
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let (mut relay, address) = start_relay(server.local_addr().unwrap());
     let mut client = bounded(TcpStream::connect(address).unwrap());
-    let mut accepted = bounded(server.accept().unwrap().0);
+    let mut accepted = accept_from(&server);
     client.write_all(b"question").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(

@@ -347,7 +347,7 @@ fn data_and_end_before_the_server_has_answered_are_kept() {
     drop(queued);
     let server = TcpListener::from(server);
     let found = eventually(|| {
-        let mut accepted = bounded(server.accept().unwrap().0);
+        let mut accepted = accept_from(&server);
         let mut data = Vec::new();
         accepted.read_to_end(&mut data).is_ok() && data == b"early"
     });

@@ -24,7 +24,7 @@ fn segments_of_a_direct_connection() -> u32 {
     let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut client = bounded(TcpStream::connect(server.local_addr().unwrap()).unwrap());
     client.write_all(b"a").unwrap();
-    segments_received(&mut bounded(server.accept().unwrap().0))
+    segments_received(&mut accept_from(&server))
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn data_that_waits_arrives_with_the_ack_of_the_handshake() {
     let mut client = bounded(TcpStream::connect(local_address(&listener)).unwrap());
     client.write_all(b"a").unwrap();
     let relay = Relay::start(&settings, vec![listener]).unwrap();
-    let mut server = bounded(server.accept().unwrap().0);
+    let mut server = accept_from(&server);
     let received = segments_received(&mut server);
     assert_eq!(received + 1, segments_of_a_direct_connection());
     // Later data is acknowledged as usual.

@@ -272,7 +272,7 @@ fn stopping_resets_what_is_left() {
         server,
     } = bench();
     let mut client = bounded(TcpStream::connect(address).unwrap());
-    let mut accepted = bounded(server.accept().unwrap().0);
+    let mut accepted = accept_from(&server);
     relay.stop();
     assert_eq!(read_all(&mut client), (Vec::new(), Ending::Reset));
     assert_eq!(read_all(&mut accepted), (Vec::new(), Ending::Reset));

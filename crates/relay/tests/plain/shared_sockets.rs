@@ -30,7 +30,7 @@ fn sharing(threads: usize) -> Bench {
 fn open(bench: &Bench, count: usize) -> Vec<[TcpStream; 2]> {
     let one = || {
         let client = bounded(TcpStream::connect(bench.address).unwrap());
-        [client, bounded(bench.server.accept().unwrap().0)]
+        [client, accept_from(&bench.server)]
     };
     std::iter::repeat_with(one).take(count).collect()
 }

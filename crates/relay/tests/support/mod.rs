@@ -1,7 +1,7 @@
 //! A relay on loopback between real kernel sockets.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -92,7 +92,7 @@ impl Bench {
     }
 
     pub fn accept(&self) -> TcpStream {
-        bounded(self.server.accept().unwrap().0)
+        try_accept(&self.server).unwrap_or_else(|error| panic!("{error}: {:?}", self.statistics()))
     }
 
     /// Both ends of a session.
@@ -163,6 +163,16 @@ pub fn bounded(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
     stream
+}
+
+/// The next connection of a listener, with time-outs. Fails if none comes within the time limit.
+pub fn accept_from(listener: &TcpListener) -> TcpStream {
+    try_accept(listener).unwrap()
+}
+
+fn try_accept(listener: &TcpListener) -> io::Result<TcpStream> {
+    SockRef::from(listener).set_read_timeout(Some(DEADLINE))?;
+    listener.accept().map(|(stream, _)| bounded(stream))
 }
 
 pub fn eventually(mut condition: impl FnMut() -> bool) -> bool {

@@ -313,8 +313,8 @@ fn a_session_that_connects_continues_to_connect() {
     let (new, count) = move_all(&old);
     assert_eq!(count, 1);
     old.stop();
-    drop((server.accept().unwrap(), filler));
-    let mut accepted = bounded(server.accept().unwrap().0);
+    drop((accept_from(&server), filler));
+    let mut accepted = accept_from(&server);
     let mut early = [0; 5];
     accepted.read_exact(&mut early).unwrap();
     assert_eq!(&early, b"early");
@@ -384,7 +384,7 @@ fn a_client_that_negotiates_stays() {
     let (mut tunnel, mut late) = (connect(), connect());
     let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n\r\n");
     tunnel.write_all(request.as_bytes()).unwrap();
-    let mut far_tunnel = bounded(server.accept().unwrap().0);
+    let mut far_tunnel = accept_from(&server);
     let answer = |stream: &mut TcpStream| {
         let mut answer = Vec::new();
         while !answer.ends_with(b"\r\n\r\n") {
@@ -404,7 +404,7 @@ fn a_client_that_negotiates_stays() {
     assert_eq!(count, 1);
     carry(&mut tunnel, &mut far_tunnel, 14);
     late.write_all(&request.as_bytes()[20..]).unwrap();
-    let mut far_late = bounded(server.accept().unwrap().0);
+    let mut far_late = accept_from(&server);
     answer(&mut late);
     carry(&mut late, &mut far_late, 15);
     assert_eq!(old.statistics().sessions_active, 1);

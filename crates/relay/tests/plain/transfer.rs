@@ -310,7 +310,7 @@ fn two_listeners_lead_to_two_servers() {
     let relay = Relay::start(&settings, listeners).unwrap();
     for (number, (address, server)) in (0..).zip(addresses.iter().zip(&servers)) {
         let mut client = bounded(TcpStream::connect(address).unwrap());
-        let mut accepted = accept_from(&server);
+        let mut accepted = accept_from(server);
         client.write_all(&[number]).unwrap();
         let mut byte = [9];
         accepted.read_exact(&mut byte).unwrap();

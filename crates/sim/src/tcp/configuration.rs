@@ -93,6 +93,9 @@ pub struct SenderConfiguration {
     /// Whether CUBIC's slow start ends when a round trip or a train of ACKs shows that the path is
     /// full (HyStart), as in Linux.
     pub hystart: bool,
+    /// Whether each segment that is acknowledged or selectively acknowledged for the first time shows a round trip, unless it
+    /// was sent twice, as in Linux. Otherwise one segment is timed in each round trip (RFC 6298 §3).
+    pub times_every_segment: bool,
     /// Whether cwnd grows only while it limits sending (RFC 9438 §4.2, RFC 7661).
     pub grow_only_when_limited: bool,
     /// Granularity of the clock that measures the round-trip time (G in RFC 6298).
@@ -130,6 +133,7 @@ impl Default for SenderConfiguration {
             threshold_from_cwnd: false,
             byte_counting: ByteCounting::Off,
             hystart: false,
+            times_every_segment: false,
             grow_only_when_limited: true,
             clock_granularity: TimeSpan::from_milliseconds(1),
             initial_timeout: TimeSpan::from_seconds(1),

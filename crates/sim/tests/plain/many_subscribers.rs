@@ -128,11 +128,8 @@ fn sessions_that_share_a_link_leave_its_queue_short_and_the_link_busy() {
         println!("{name}: answer {answer:.3} s, Jain's index {fairness:.3}, all in {all:.1} s");
     }
     for it in [&shared, &cubic] {
-        assert!(it.answer < alone.answer);
-        assert!(it.all < 1.05 * alone.all);
+        assert!(it.answer < 0.6 * alone.answer);
+        assert!(it.all < alone.all);
+        assert!(it.fairness >= 0.98);
     }
-    // The first session is alone when it begins, and keeps its lead. Sessions that have changed to BBR get more than those
-    // that have not.
-    assert!(cubic.fairness >= 0.95);
-    assert!(shared.fairness >= 0.78);
 }

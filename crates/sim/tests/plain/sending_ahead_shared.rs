@@ -196,6 +196,7 @@ fn first_clients_of_a_network_share_its_link() {
         };
         let [with, without] = [ON, OFF].map(|key| means(key, &gaps, &[], downloads));
         println!("{what}: {}", compared(&with, &without));
-        assert!(with.mean <= without.mean * 1.02 && with.fairness >= without.fairness - 0.03);
+        // The more fairly sessions share, the later the first ones end.
+        assert!(with.mean <= without.mean * 1.04 && with.fairness >= without.fairness - 0.03);
     }
 }

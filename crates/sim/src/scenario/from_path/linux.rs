@@ -172,6 +172,7 @@ fn sender(
         variant,
         byte_counting: ByteCounting::All,
         hystart: true,
+        times_every_segment: true,
         segment_size: PACKET - header_size(path),
         header_size: header_size(path),
         initial_window: initial_window.unwrap_or(10),

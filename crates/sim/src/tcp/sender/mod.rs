@@ -16,7 +16,7 @@
 //! has a file: `tahoe`, `reno`, `new_reno`, `sack`. `cubic` has SACK's recovery, and its own growth
 //! of cwnd.
 //!
-//! BBR has to track each segment: `tracker` holds this state, in `segments` (what
+//! BBR and the round trips of every segment need each segment tracked: `tracker` holds this state, in `segments` (what
 //! is in flight), `delivery_rate` and `timing` (the round trip of every ACK). `bbr` decides on cwnd and the
 //! pacing rate, `rack` is its loss recovery, and `paced` chooses the next segment.
 
@@ -205,7 +205,8 @@ impl Sender {
             timers: Timers::new(),
             counters: SenderCounters::default(),
             limits: Limits::default(),
-            tracker: (configuration.variant == Variant::Bbr).then(Self::own_tracker),
+            tracker: (configuration.variant == Variant::Bbr || configuration.times_every_segment)
+                .then(Self::own_tracker),
             configuration,
         }
     }
@@ -263,8 +264,10 @@ impl Sender {
             }
             Phase::Open => self.learn_stretched_window(ack),
         };
+        let mut has_round_trip = false;
         let news = if self.tracker.is_some() {
             let tracked = self.track_acknowledgement(now, ack);
+            has_round_trip = tracked.round_trip.is_some();
             if self.is_bbr() {
                 self.react(now, ack, &tracked);
                 self.check_invariants();
@@ -287,6 +290,9 @@ impl Sender {
             if duplicate {
                 self.duplicate(now);
             }
+        }
+        if self.configuration.times_every_segment {
+            self.publish_timing(has_round_trip);
         }
         self.check_invariants();
     }

@@ -8,10 +8,15 @@
 //! | when | most data in flight |
 //! | --- | --- |
 //! | until the first ACKs show a rate | the segments of a cold or learned start, and what is acknowledged: as in slow start |
-//! | then | 1.25 times what this rate carries in a round trip, at most 16 times what is acknowledged |
+//! | then | 1.25 times what this rate carries in a round trip, at most 16 times what has arrived |
 //! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before; and more while there is neither a queue nor a loss: as in slow start until the connection has a slow-start threshold, then a segment in each round trip |
-//! | after a loss | what the rate carries in a round trip |
-//! | slow start has ended, or data was lost, and the congestion window is or was no larger than this limit | no limit |
+//! | after a loss from a queue | what the rate carries in a round trip |
+//! | slow start has ended two round trips ago, and the congestion window is no larger than this limit, or is BBR's | no limit |
+//!
+//! Segments that have arrived behind a gap (SACK) are not in flight. The limit holds until slow start has ended, because every congestion
+//! control overshoots in it: CUBIC doubles the window in a round trip in which the queue of a long path overflows, before it sees that the
+//! round trip grows, and BBR sends three times what the path carries. A random loss ends CUBIC's slow start, and then the leg may change
+//! to BBR, which begins with another one: so the limit stays for two round trips more.
 //!
 //! The limit is never less than the segments of the cold or learned start. Careful Resume
 //! (draft-ietf-tsvwg-careful-resume) makes a similar start at a remembered rate; here, the first flight
@@ -27,7 +32,7 @@ use crate::pacing::has_queue;
 /// In flight: the measured rate times the round trip, times this fraction, so that the bound does not
 /// hold the rate down.
 const HEADROOM: (u64, u64) = (5, 4);
-/// At most this many times the bytes that have been acknowledged, so that ACKs that arrive in a burst
+/// At most this many times the bytes that have arrived, so that ACKs that arrive in a burst
 /// do not permit far more than the path has carried.
 const PROVEN: u64 = 16;
 /// Time between two readings: two make the shortest train of ACKs that shows a rate.
@@ -43,16 +48,23 @@ pub struct BoundedStart {
     #[serde(skip)]
     train: AckTrain,
     retransmitted: Option<u32>,
+    /// Segments were lost while there was a queue.
+    #[serde(default)]
+    has_overflowed: bool,
+    /// Segments were lost.
     has_lost: bool,
     /// Whether the measured rate counts: no other session of the network carries data.
     is_allowed: bool,
     /// Bytes acknowledged at the newest reading.
     acknowledged: u64,
+    /// In bytes, without those that have arrived behind a gap.
     bound: u64,
-    /// Whether the congestion window was no larger than the bound once. Then the bound is needed only in slow start: CUBIC
-    /// doubles the window in a round trip in which the queue of a long path overflows, before it sees that the round trip grows.
+    /// Bytes that have arrived behind a gap.
     #[serde(default)]
-    was_reached: bool,
+    behind_gap: u64,
+    /// Since when the bound has not been needed.
+    #[serde(skip)]
+    needless_since: Option<Time>,
     is_over: bool,
 }
 
@@ -65,11 +77,13 @@ impl BoundedStart {
             segments,
             train: AckTrain::default(),
             retransmitted: None,
+            has_overflowed: false,
             has_lost: false,
             is_allowed: true,
             acknowledged: 0,
             bound: u64::from(segments) * u64::from(segment_size.max(1)),
-            was_reached: false,
+            behind_gap: 0,
+            needless_since: None,
             is_over: false,
         }
     }
@@ -77,7 +91,8 @@ impl BoundedStart {
     /// Bytes that may be sent and not acknowledged; `None`: the congestion window is the limit.
     #[must_use]
     pub fn bound(&self) -> Option<ByteSize> {
-        (!self.is_over).then_some(ByteSize::from_bytes(self.bound))
+        let bytes = self.bound.saturating_add(self.behind_gap);
+        (!self.is_over).then_some(ByteSize::from_bytes(bytes))
     }
 
     /// When to read the leg again, while data is in flight; `None` if nothing will change.
@@ -99,16 +114,18 @@ impl BoundedStart {
         let segment = u64::from(sample.segment_size.max(1));
         let acknowledged = sample.bytes_acknowledged.bytes();
         let before = self.retransmitted.replace(sample.segments_retransmitted);
-        self.has_lost |= before.is_some_and(|before| before != sample.segments_retransmitted);
-        if !self.has_lost {
-            self.train.handle_reading(now, acknowledged, segment);
-        }
+        let loses = before.is_some_and(|before| before != sample.segments_retransmitted);
+        self.has_lost |= loses;
+        self.has_overflowed |= loses && has_queue(sample);
+        self.behind_gap = u64::from(sample.selectively_acknowledged) * segment;
+        let arrived = acknowledged + self.behind_gap;
+        self.train.handle_reading(now, arrived, segment);
         let first = u64::from(self.segments) * segment;
         let (rate, round_trip) = (self.train.rate(), sample.minimum_round_trip_time);
         self.bound = match (rate, round_trip) {
             (Some(rate), Some(round_trip)) if self.is_allowed => {
                 let carried = rate.bytes_in(round_trip);
-                self.may_carry(carried, acknowledged).max(first)
+                self.may_carry(carried, arrived).max(first)
             }
             _ if self.has_lost || has_queue(sample) => self.bound,
             // CUBIC has seen that queues begin. Its window cannot end slow start by itself here, because it is larger.
@@ -122,24 +139,32 @@ impl BoundedStart {
                 .saturating_add(acknowledged.saturating_sub(self.acknowledged)),
         };
         self.acknowledged = acknowledged;
-        let window = u64::from(sample.congestion_window);
-        let is_reached = window.saturating_mul(segment) <= self.bound;
-        self.was_reached |= is_reached;
-        let has_left_slow_start = sample.slow_start_threshold.is_some_and(|threshold| {
-            // BBR sets the threshold to half its window, and paces.
-            is_reached || window * 2 >= u64::from(threshold) * 3
-        });
-        self.is_over = self.was_reached && (self.has_lost || has_left_slow_start);
+        if self.is_needed(sample, segment) {
+            self.needless_since = None;
+            return;
+        }
+        let since = *self.needless_since.get_or_insert(now);
+        self.is_over = round_trip.is_none_or(|round_trip| now.since(since) >= round_trip * 2);
     }
 
-    /// What may be in flight where the measured rate carries this in a round trip.
-    fn may_carry(&self, carried: u64, acknowledged: u64) -> u64 {
-        if self.has_lost {
+    /// Whether the congestion window would let more data into the path than the bound, or soon will.
+    fn is_needed(&self, sample: &LegSample, segment: u64) -> bool {
+        let window = u64::from(sample.congestion_window);
+        sample.slow_start_threshold.is_none_or(|threshold| {
+            // BBR sets the threshold to half its window, and paces.
+            let is_of_bbr = window * 2 >= u64::from(threshold) * 3;
+            window.saturating_mul(segment) > self.bound && !is_of_bbr
+        })
+    }
+
+    /// What may be in flight where the measured rate carries this in a round trip, and so much has arrived.
+    fn may_carry(&self, carried: u64, arrived: u64) -> u64 {
+        if self.has_overflowed {
             return carried;
         }
         let (numerator, denominator) = HEADROOM;
         let carried = (carried / denominator).saturating_mul(numerator);
-        carried.min(acknowledged.saturating_mul(PROVEN))
+        carried.min(arrived.saturating_mul(PROVEN))
     }
 }
 
@@ -197,13 +222,8 @@ mod tests {
 
     #[test]
     fn the_first_acks_show_what_the_path_carries() {
-        // 8 Mbit/s carry 600 KB in 600 ms. 1.25 times that is more than the window, so the bound ends with slow start.
-        let mut start = after_first_flight(1);
-        assert_eq!(bound(&start), Some(750));
-        start.handle_sample(Time::ZERO, &with_threshold(80_000, 1_500, 1_500));
-        assert_eq!(bound(&start), Some(750));
-        start.handle_sample(Time::ZERO, &with_threshold(80_000, 750, 1_500));
-        assert_eq!(bound(&start), None);
+        // 8 Mbit/s carry 600 KB in 600 ms.
+        assert_eq!(bound(&after_first_flight(1)), Some(750));
         // 4 Mbit/s carry 300 KB.
         assert_eq!(bound(&after_first_flight(2)), Some(375));
         // 0.4 Mbit/s carry less than the first flight.
@@ -214,20 +234,80 @@ mod tests {
         assert_eq!(bound(&start), Some(100));
     }
 
+    /// How many ms after the bound of 750 segments is no longer needed it ends, if it does, on a leg with this reading.
+    fn ends_after(last: &LegSample) -> Option<u64> {
+        let mut start = after_first_flight(1);
+        (0..6_000).step_by(10).find(|at| {
+            let now = Time::ZERO + TimeSpan::from_milliseconds(1_000 + at);
+            start.handle_sample(now, last);
+            start.bound().is_none() && start.poll_timeout(now).is_none()
+        })
+    }
+
+    /// CUBIC's window is no larger than its threshold when slow start ends. BBR's is twice what the path carries.
     #[test]
-    fn a_loss_leaves_no_room_for_a_queue_and_a_smaller_window_ends_the_bound() {
+    fn the_bound_ends_two_round_trips_after_slow_start() {
+        for (last, end) in [
+            (reading(80_000, 700, 0), None),
+            (with_threshold(80_000, 1_500, 1_500), None),
+            (with_threshold(80_000, 750, 1_500), Some(1_200)),
+            (with_threshold(80_000, 525, 525), Some(1_200)),
+            (with_threshold(80_000, 1_200, 1_200), None),
+            (with_threshold(80_000, 1_200, 600), Some(1_200)),
+        ] {
+            assert_eq!(ends_after(&last), end, "{last:?}");
+        }
+    }
+
+    /// A random loss ends CUBIC's slow start. If the leg changes to BBR then, another start begins.
+    #[test]
+    fn a_change_to_bbr_keeps_the_bound() {
+        let mut start = after_first_flight(1);
+        let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
+        start.handle_sample(at(1_000), &with_threshold(80_000, 525, 525));
+        start.handle_sample(at(1_200), &reading(80_000, 525, 1));
+        for milliseconds in (1_300..9_000).step_by(10) {
+            start.handle_sample(at(milliseconds), &reading(80_000, 1_600, 1));
+            assert_eq!(bound(&start), Some(750));
+        }
+    }
+
+    #[test]
+    fn only_a_loss_from_a_queue_leaves_no_room_for_one() {
         let mut start = after_first_flight(2);
         let now = Time::ZERO + TimeSpan::from_milliseconds(900);
         start.handle_sample(now, &reading(80_000, WINDOW, 1));
+        assert_eq!(bound(&start), Some(375));
+        let overflow = LegSample {
+            round_trip_time: Some(TimeSpan::from_milliseconds(900)),
+            ..reading(80_000, WINDOW, 2)
+        };
+        start.handle_sample(now, &overflow);
         assert_eq!(bound(&start), Some(300));
-        start.handle_sample(now, &reading(80_000, 448, 2));
-        assert_eq!(bound(&start), Some(300));
-        assert!(start.poll_timeout(now).is_some_and(|next| next > now));
-        start.handle_sample(now, &reading(80_000, 300, 3));
-        assert_eq!((bound(&start), start.poll_timeout(now)), (None, None));
-        // For good.
-        start.handle_sample(now, &reading(80_000, 900, 3));
-        assert_eq!(bound(&start), None);
+    }
+
+    /// An ACK that fills a gap comes a round trip after the loss. What has arrived meanwhile is not in flight.
+    #[test]
+    fn segments_behind_a_gap_have_arrived() {
+        let mut start = after_first_flight(2);
+        let now = Time::ZERO + TimeSpan::from_milliseconds(900);
+        let gap = LegSample {
+            selectively_acknowledged: 40,
+            ..reading(80_000, WINDOW, 1)
+        };
+        start.handle_sample(now, &gap);
+        assert_eq!(bound(&start), Some(415));
+        // They also show the rate: 1 ms for each.
+        let mut start = BoundedStart::new(80, SEGMENT);
+        for turn in 0..=80 {
+            let now = Time::ZERO + TimeSpan::from_milliseconds(600 + turn);
+            let gap = LegSample {
+                selectively_acknowledged: u32::try_from(turn).unwrap_or(0),
+                ..reading(0, WINDOW, 0)
+            };
+            start.handle_sample(now, &gap);
+        }
+        assert_eq!(bound(&start), Some(750 + 80));
     }
 
     /// Next to others, the first ACKs show no rate that this session may take for itself.
@@ -257,24 +337,6 @@ mod tests {
         start.set_allowed(true);
         start.handle_sample(now, &reading(300_000, WINDOW, 0));
         assert!(bound(&start).is_some_and(|bound| bound >= 750));
-    }
-
-    /// BBR's window is twice what the path carries. A bound that it has been within is not needed after its start.
-    #[test]
-    fn a_threshold_far_below_the_window_and_a_loss_end_a_bound_that_was_reached() {
-        for (last, is_over) in [
-            (with_threshold(80_000, 1_200, 600), true),
-            (with_threshold(80_000, 1_200, 1_200), false),
-            (reading(80_000, 1_200, 1), true),
-        ] {
-            let mut start = after_first_flight(1);
-            start.handle_sample(Time::ZERO, &last);
-            assert_eq!(bound(&start).is_none(), is_over, "{last:?}");
-        }
-        // 600 segments are more than this bound ever was.
-        let mut start = after_first_flight(2);
-        start.handle_sample(Time::ZERO, &with_threshold(80_000, 1_200, 600));
-        assert_eq!(bound(&start), Some(375));
     }
 
     /// With a window of 640 segments, the threshold that CUBIC sets at the first sign of a queue limits nothing.

@@ -32,6 +32,8 @@ pub struct LegSample {
     pub advertised_window: u64,
     /// Segments sent and not acknowledged.
     pub unacknowledged: u32,
+    /// Of these, the segments that have arrived behind a gap: the peer has acknowledged them selectively (SACK).
+    pub selectively_acknowledged: u32,
     /// Bytes in the send buffer that were never sent.
     pub not_sent: ByteSize,
     /// Bytes acknowledged by the peer.

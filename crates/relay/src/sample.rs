@@ -24,6 +24,7 @@ pub fn sample(socket: impl AsFd) -> io::Result<LegSample> {
         peer_window: u64::from(information.peer_window()),
         advertised_window: u64::from(information.advertised_window()),
         unacknowledged: information.unacknowledged(),
+        selectively_acknowledged: information.selectively_acknowledged(),
         not_sent: information.not_sent(),
         bytes_acknowledged: information.bytes_acknowledged(),
         bytes_received: information.bytes_received(),

@@ -126,6 +126,12 @@ impl Information {
         self.u32(field::UNACKED)
     }
 
+    /// Of the [unacknowledged](Self::unacknowledged) segments, those that the peer has acknowledged selectively.
+    #[must_use]
+    pub fn selectively_acknowledged(&self) -> u32 {
+        self.u32(field::SACKED)
+    }
+
     /// Bytes in the send buffer that were never sent.
     #[must_use]
     pub fn not_sent(&self) -> ByteSize {
@@ -242,6 +248,7 @@ mod field {
     pub const APPLICATION_LIMITED: usize = 7;
     pub const SND_MSS: usize = 16;
     pub const UNACKED: usize = 24;
+    pub const SACKED: usize = 28;
     pub const RTT: usize = 68;
     pub const SND_SSTHRESH: usize = 76;
     pub const SND_CWND: usize = 80;
@@ -283,6 +290,7 @@ mod tests {
             (field::RETRANSMITS, offset_of!(tcp_info, tcpi_retransmits)),
             (field::SND_MSS, offset_of!(tcp_info, tcpi_snd_mss)),
             (field::UNACKED, offset_of!(tcp_info, tcpi_unacked)),
+            (field::SACKED, offset_of!(tcp_info, tcpi_sacked)),
             (field::RTT, offset_of!(tcp_info, tcpi_rtt)),
             (field::SND_SSTHRESH, offset_of!(tcp_info, tcpi_snd_ssthresh)),
             (field::SND_CWND, offset_of!(tcp_info, tcpi_snd_cwnd)),

@@ -19,6 +19,15 @@ pub(super) struct Scoreboard {
 }
 
 impl Scoreboard {
+    /// Bytes that have arrived behind a gap.
+    pub(super) fn arrived(&self) -> u64 {
+        self.sacked
+            .as_slice()
+            .iter()
+            .map(|range| range.length())
+            .sum()
+    }
+
     /// Adds the blocks of an ACK. Returns whether they contain new information.
     pub(super) fn update(&mut self, unacknowledged: u64, ack: &Acknowledgement) -> bool {
         let mut news = false;

@@ -23,6 +23,7 @@ impl Sender {
             slow_start_threshold: self.ssthresh().map(segments),
             peer_window: self.peer_edge.saturating_sub(self.unacknowledged),
             unacknowledged: segments(self.highest - self.unacknowledged + segment - 1),
+            selectively_acknowledged: segments(self.scoreboard.arrived()),
             not_sent: ByteSize::from_bytes(self.written - self.highest),
             bytes_acknowledged: ByteSize::from_bytes(self.unacknowledged),
             bytes_retransmitted: ByteSize::from_bytes(self.counters.bytes_retransmitted),

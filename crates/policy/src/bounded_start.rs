@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(bound(&start), Some(300));
     }
 
-    /// An ACK that fills a gap comes a round trip after the loss. What has arrived meanwhile is not in flight.
+    /// An ACK that fills a gap comes a round trip after the loss. The data behind the gap is not in flight.
     #[test]
     fn segments_behind_a_gap_have_arrived() {
         let mut start = after_first_flight(2);

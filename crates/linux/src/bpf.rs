@@ -203,18 +203,15 @@ pub struct Attached {
     _link: OwnedFd,
 }
 
-/// Loads a program for events of sockets, and attaches it to the control group of this process. Other programs of the group run
-/// as well.
+/// Loads a program for events of sockets, and attaches it to a [control group](own_group). Other programs of the group run as well.
 ///
 /// # Errors
-/// `EPERM` without the capabilities; `EINVAL` or `EACCES` if the kernel is too old or the program is wrong; `NotFound` if no
-/// file system of control groups is mounted, and `CAP_SYS_ADMIN` is missing.
-pub fn attach_to_own_group(instructions: &[Instruction]) -> io::Result<Attached> {
+/// `EPERM` without the capabilities; `EINVAL` or `EACCES` if the kernel is too old or the program is wrong.
+pub fn attach(group: impl AsFd, instructions: &[Instruction]) -> io::Result<Attached> {
     let program = load(instructions)?;
-    let group = own_group()?;
     let link = LinkCreate {
-        program: number(&program),
-        target: number(&group),
+        program: number(program.as_fd()),
+        target: number(group.as_fd()),
         attach_type: ATTACH_SOCK_OPS,
         flags: 0,
     };
@@ -296,7 +293,11 @@ fn number(descriptor: impl AsFd) -> u32 {
 }
 
 /// The directory of this process's control group.
-fn own_group() -> io::Result<OwnedFd> {
+/// The control group (version 2) of this process.
+///
+/// # Errors
+/// `NotFound` if no file system of control groups is mounted, and `CAP_SYS_ADMIN` is missing.
+pub fn own_group() -> io::Result<OwnedFd> {
     let groups = fs::read_to_string("/proc/self/cgroup")?;
     let mounts = fs::read_to_string("/proc/self/mountinfo")?;
     match group_directory(&groups, &mounts) {

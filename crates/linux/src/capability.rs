@@ -46,8 +46,8 @@ pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
     keep(kept, &[])
 }
 
-/// Like [`give_up_all_but`], but keeps those of `in_reserve` too: they are not effective, and only a program that this
-/// process [executes](crate::execution::execute) can use them.
+/// Like [`give_up_all_but`], but keeps those of `in_reserve` too. They are not effective: a program that this
+/// process [executes](crate::execution::execute) can use them, and an action that is run [with](with) one of them.
 ///
 /// # Errors
 /// As [`give_up_all_but`].
@@ -78,6 +78,18 @@ pub fn keep(kept: &[Capability], in_reserve: &[Capability]) -> Result<(), Capabi
         caps::set(None, set, capabilities).map_err(failed("give up capabilities"))?;
     }
     caps::clear(None, CapSet::Inheritable).map_err(failed("give up capabilities"))
+}
+
+/// Runs `action` so that `capability` is effective in the calling thread meanwhile, if it is permitted, as those that are kept
+/// [in reserve](keep).
+pub fn with<T>(capability: Capability, action: impl FnOnce() -> T) -> T {
+    let is_in_reserve = matches!(is_held(capability), Ok(false))
+        && caps::raise(None, CapSet::Effective, capability).is_ok();
+    let result = action();
+    if is_in_reserve {
+        let _ = caps::drop(None, CapSet::Effective, capability);
+    }
+    result
 }
 
 /// Runs `start`, which starts a program, so that the program also has `capability` if this thread

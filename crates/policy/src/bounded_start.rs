@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | until the first ACKs show a rate | the segments of a cold or learned start, and what is acknowledged: as in slow start |
 //! | then | 1.25 times what this rate carries in a round trip, at most 16 times what has arrived |
-//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before; and more while there is neither a queue nor a loss: as in slow start until the connection has a slow-start threshold, then a segment in each round trip |
+//! | while [other sessions](crate::network_load) of the client's network carry data | what was allowed before; and more while there is no queue: as in slow start until a queue has lost data or the connection has a slow-start threshold, then a segment in each round trip |
 //! | after a loss from a queue | what the rate carries in a round trip |
 //! | slow start has ended two round trips ago, and the congestion window is no larger than this limit, or is BBR's | no limit |
 //!
@@ -51,8 +51,6 @@ pub struct BoundedStart {
     /// Segments were lost while there was a queue.
     #[serde(default)]
     has_overflowed: bool,
-    /// Segments were lost.
-    has_lost: bool,
     /// Whether the measured rate counts: no other session of the network carries data.
     is_allowed: bool,
     /// Bytes acknowledged at the newest reading.
@@ -78,7 +76,6 @@ impl BoundedStart {
             train: AckTrain::default(),
             retransmitted: None,
             has_overflowed: false,
-            has_lost: false,
             is_allowed: true,
             acknowledged: 0,
             bound: u64::from(segments) * u64::from(segment_size.max(1)),
@@ -115,7 +112,6 @@ impl BoundedStart {
         let acknowledged = sample.bytes_acknowledged.bytes();
         let before = self.retransmitted.replace(sample.segments_retransmitted);
         let loses = before.is_some_and(|before| before != sample.segments_retransmitted);
-        self.has_lost |= loses;
         self.has_overflowed |= loses && has_queue(sample);
         self.behind_gap = u64::from(sample.selectively_acknowledged) * segment;
         let arrived = acknowledged + self.behind_gap;
@@ -127,9 +123,9 @@ impl BoundedStart {
                 let carried = rate.bytes_in(round_trip);
                 self.may_carry(carried, arrived).max(first)
             }
-            _ if self.has_lost || has_queue(sample) => self.bound,
-            // CUBIC has seen that queues begin. Its window cannot end slow start by itself here, because it is larger.
-            _ if sample.slow_start_threshold.is_some() => {
+            _ if has_queue(sample) => self.bound,
+            // CUBIC has seen a loss, or that queues begin. Its window cannot end slow start by itself here, because it is larger.
+            _ if self.has_overflowed || sample.slow_start_threshold.is_some() => {
                 let more = acknowledged.saturating_sub(self.acknowledged);
                 let grown = more.saturating_mul(segment) / self.bound.max(1);
                 self.bound.saturating_add(grown)

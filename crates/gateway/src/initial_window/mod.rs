@@ -26,7 +26,7 @@ pub(crate) mod tables;
 
 pub use marks::{MarkField, MarkFieldError};
 pub use metrics::{MarkedRoute, ThroughDevice};
-pub use raised::{Raise, RaisedWindows};
+pub use raised::{Raise, RaisedWindows, RaisingPlace};
 pub(crate) use tables::remove_all_routes;
 
 use std::collections::BTreeSet;

@@ -4,6 +4,7 @@
 //! trip of an unknown client is not known yet. After the handshake, only a BPF program can change the window.
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use midspan_linux::bpf::{self, Attached, Instruction, Register, event};
 use midspan_units::TimeSpan;
@@ -21,25 +22,35 @@ pub struct Raise {
     pub window: u32,
 }
 
-/// Raises the windows of connections that are accepted, until this value is dropped, in the network namespace in which it was
-/// installed. Connections that a process outside of this process's control group accepts are not concerned.
+/// Where windows are raised: the connections that processes of one control group accept in one network namespace.
 #[derive(Debug)]
-pub struct RaisedWindows {
-    raise: Raise,
-    _attached: Attached,
+pub struct RaisingPlace {
+    group: OwnedFd,
+    /// The kernel's number of the network namespace.
+    namespace: u64,
 }
 
-impl RaisedWindows {
-    /// Puts this in force, in the network namespace of the calling thread. Needs Linux 5.15.
+impl RaisingPlace {
+    /// The control group of this process, and the network namespace of the calling thread. Needs Linux 5.14.
     ///
     /// # Errors
-    /// Those of [`bpf::attach_to_own_group`] and [`bpf::network_namespace_cookie`], and `InvalidInput` if there are too many marks for a program.
-    pub fn install(raise: Raise) -> io::Result<Self> {
-        let cookie = bpf::network_namespace_cookie()?;
-        let instructions = program(&raise, cookie)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many marks"))?;
-        let attached = bpf::attach_to_own_group(&instructions)?;
+    /// Those of [`bpf::own_group`] and [`bpf::network_namespace_cookie`].
+    pub fn own() -> io::Result<Self> {
         Ok(Self {
+            group: bpf::own_group()?,
+            namespace: bpf::network_namespace_cookie()?,
+        })
+    }
+
+    /// Puts this in force. Needs Linux 5.15.
+    ///
+    /// # Errors
+    /// Those of [`bpf::attach`], and `InvalidInput` if there are too many marks for a program.
+    pub fn raise(&self, raise: Raise) -> io::Result<RaisedWindows> {
+        let instructions = program(&raise, self.namespace)
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "too many marks"))?;
+        let attached = bpf::attach(&self.group, &instructions)?;
+        Ok(RaisedWindows {
             raise,
             _attached: attached,
         })
@@ -48,17 +59,26 @@ impl RaisedWindows {
     /// Whether this is possible here. Puts a program in force that raises no window, and removes it.
     ///
     /// # Errors
-    /// Those of [`install`](Self::install).
-    pub fn try_it() -> io::Result<()> {
+    /// Those of [`raise`](Self::raise).
+    pub fn try_it(&self) -> io::Result<()> {
         let none = Raise {
             marks: Vec::new(),
             mask: 0,
             least_round_trip: TimeSpan::ZERO,
             window: 1,
         };
-        Self::install(none).map(drop)
+        self.raise(none).map(drop)
     }
+}
 
+/// Raises the windows of connections that are accepted, until this value is dropped.
+#[derive(Debug)]
+pub struct RaisedWindows {
+    raise: Raise,
+    _attached: Attached,
+}
+
+impl RaisedWindows {
     /// What is in force.
     #[must_use]
     pub const fn raise(&self) -> &Raise {

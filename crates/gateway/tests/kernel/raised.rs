@@ -5,7 +5,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-use midspan_gateway::initial_window::{Raise, RaisedWindows};
+use midspan_gateway::initial_window::{Raise, RaisingPlace};
 use midspan_linux::namespace::NetworkNamespace;
 use midspan_linux::tcp;
 use midspan_testbed::{kernel_test, skip};
@@ -54,7 +54,7 @@ fn accepted_connections_on_long_legs_get_a_larger_window() {
     let ipv4 = ("192.0.2.1", "192.0.2.2");
     let ipv6 = ("[2001:db8::1]", "[2001:db8::2]");
     let install = |host: &NetworkNamespace, least| {
-        host.run(move || RaisedWindows::install(raise(least)))
+        host.run(move || RaisingPlace::own()?.raise(raise(least)))
             .unwrap()
     };
     let raised = match install(near, TimeSpan::ZERO) {

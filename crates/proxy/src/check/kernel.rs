@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use midspan_gateway::initial_window::RaisedWindows;
+use midspan_gateway::initial_window::RaisingPlace;
 use midspan_gateway::interception::features;
 use midspan_linux::namespace;
 use midspan_linux::netlink::Netlink;
@@ -94,7 +94,9 @@ pub fn kernel_main(configuration: &std::path::Path) -> Result<(), Error> {
             .map(ByteSize::bytes)
             .map_err(|error| error.to_string()),
         bbr: tcp::load_congestion_control(BBR).map_err(|error| error.to_string()),
-        bpf: RaisedWindows::try_it().map_err(|error| error.to_string()),
+        bpf: RaisingPlace::own()
+            .and_then(|place| place.try_it())
+            .map_err(|error| error.to_string()),
         ipv6: TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok(),
     };
     let text = serde_json::to_string(&tried)

@@ -283,7 +283,7 @@ fn start(options: RunOptions, mut inherited: Option<&mut Inherited>) -> Result<S
     let kill = user.map(|_| Capability::CAP_KILL);
     let kept: Vec<Capability> = KEPT.into_iter().chain(kill).collect();
     let for_relay = user.map_or(&[][..], |_| &FOR_NEXT_RELAY);
-    let in_reserve: Vec<Capability> = for_relay.iter().copied().chain([FOR_RAISING]).collect();
+    let in_reserve: Vec<Capability> = for_relay.iter().copied().chain([raising::NEEDED]).collect();
     capability::keep(&kept, &in_reserve)?;
     if !inherited.as_deref().is_some_and(Inherited::is_return) {
         supervision::wait_until_ready(&mut relay, &signals)?;
@@ -385,9 +385,6 @@ const KEPT: [Capability; 3] = [
     Capability::CAP_NET_BIND_SERVICE,
     Capability::CAP_NET_RAW,
 ];
-
-/// The capability in reserve for the next program of this process, which [raises](raising) initial windows.
-const FOR_RAISING: Capability = Capability::CAP_BPF;
 
 /// The capabilities in reserve for the next program of this process, whose relay becomes another user.
 const FOR_NEXT_RELAY: [Capability; 3] = [

@@ -1,59 +1,80 @@
 //! Raising initial windows at the handshake, where a transparent listener sends ahead on long legs.
 
-use midspan_gateway::initial_window::{InitialWindows, RaisedWindows};
-use tracing::{info, warn};
+use std::io;
+
+use midspan_gateway::initial_window::{InitialWindows, Raise, RaisedWindows, RaisingPlace};
+use midspan_linux::capability::{self, Capability};
+use tracing::info;
 
 use super::interception;
 use crate::configuration::Configuration;
 
+/// The capability that this needs. The helper keeps it in reserve, for reloads and for the next program of its process.
+pub(super) const NEEDED: Capability = Capability::CAP_BPF;
+
 /// What is in force.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Raising {
+    place: io::Result<RaisingPlace>,
     raised: Option<RaisedWindows>,
-    /// Whether the machine refused it at the start.
+    /// Whether the machine has refused it, which is logged once.
     was_refused: bool,
 }
 
 impl Raising {
-    /// Puts in force what a configuration at start needs, as far as the machine permits it.
+    /// Puts what a configuration needs at the start in force, as far as the machine permits it.
     pub fn begin(configuration: &Configuration, windows: Option<&InitialWindows>) -> Self {
-        let wanted = windows.and_then(|windows| interception::raise(configuration, windows));
-        let Some(raise) = wanted else {
-            return Self::default();
+        let mut raising = Self {
+            place: RaisingPlace::own(),
+            raised: None,
+            was_refused: false,
         };
-        match RaisedWindows::install(raise) {
-            Ok(raised) => Self {
-                raised: Some(raised),
-                was_refused: false,
-            },
-            Err(error) => {
-                info!(
-                    "a long leg to an unknown client starts with the window that was chosen at its SYN: BPF cannot be \
-                     used (needs Linux 5.15, CAP_BPF, CAP_NET_ADMIN and cgroup2): {error}"
-                );
-                Self {
-                    raised: None,
-                    was_refused: true,
-                }
-            }
-        }
+        raising.change(configuration, windows);
+        raising
     }
 
-    /// The configuration in force is replaced. This process no longer has the capability to load another program, so what the
-    /// new configuration does not need as it is ends.
-    pub fn change(&mut self, configuration: &Configuration, windows: Option<&InitialWindows>) {
-        let wanted = windows.and_then(|windows| interception::raise(configuration, windows));
-        if self.raised.as_ref().map(RaisedWindows::raise) == wanted.as_ref() {
+    /// The relay is about to get another configuration, in which it may leave windows without a bound that are raised now: none are
+    /// until [`change`](Self::change) is called.
+    pub fn pause(&mut self, next: &Configuration, windows: Option<&InitialWindows>) {
+        if self.is_in_force(wanted(next, windows).as_ref()) {
             return;
         }
         self.raised = None;
-        if wanted.is_some() && !self.was_refused {
-            warn!(
-                "a long leg to an unknown client starts with the window that was chosen at its SYN: the windows have \
-                 changed. Restart Midspan to raise windows at the handshake"
+    }
+
+    /// The relay has this configuration now.
+    pub fn change(&mut self, configuration: &Configuration, windows: Option<&InitialWindows>) {
+        let wanted = wanted(configuration, windows);
+        if self.is_in_force(wanted.as_ref()) {
+            return;
+        }
+        self.raised = wanted.and_then(|raise| self.raise(raise));
+    }
+
+    fn is_in_force(&self, raise: Option<&Raise>) -> bool {
+        self.raised.as_ref().map(RaisedWindows::raise) == raise
+    }
+
+    fn raise(&mut self, raise: Raise) -> Option<RaisedWindows> {
+        let error = match &self.place {
+            Ok(place) => match capability::with(NEEDED, || place.raise(raise)) {
+                Ok(raised) => return Some(raised),
+                Err(error) => error.to_string(),
+            },
+            Err(error) => error.to_string(),
+        };
+        if !std::mem::replace(&mut self.was_refused, true) {
+            info!(
+                "a long leg to an unknown client starts with the window that was chosen at its SYN: BPF cannot be \
+                 used (needs Linux 5.15, CAP_BPF, CAP_NET_ADMIN and cgroup2): {error}"
             );
         }
+        None
     }
+}
+
+fn wanted(configuration: &Configuration, windows: Option<&InitialWindows>) -> Option<Raise> {
+    windows.and_then(|windows| interception::raise(configuration, windows))
 }
 
 #[cfg(test)]

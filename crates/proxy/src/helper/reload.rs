@@ -124,10 +124,16 @@ impl Supervisor {
                 guard.restore(plan);
             }
             // Existing windows keep their marks.
-            match (&mut self.windows, places) {
-                (Some(windows), Some(places)) => windows.set_places(places)?,
-                _ => self.windows = None,
-            }
+            let restored = match (&mut self.windows, places) {
+                (Some(windows), Some(places)) => windows.set_places(places),
+                _ => {
+                    self.windows = None;
+                    Ok(())
+                }
+            };
+            self.raising
+                .change(&self.configuration, self.windows.as_ref());
+            restored?;
         }
         result.map(|()| {
             self.drained.keep_those_of(&whole);
@@ -157,8 +163,7 @@ impl Supervisor {
             }
             _ => None,
         };
-        // Before the relay leaves any window without a bound.
-        self.raising.change(&new, self.windows.as_ref());
+        self.raising.pause(&new, self.windows.as_ref());
         self.relay.reload(&new, listeners)?;
         if !self.wait_for_reload()? {
             return Err(Error::RelayNotReloaded);
@@ -182,6 +187,7 @@ impl Supervisor {
         }
         self.remember_interfaces(&new);
         let measures = new.has_control_group();
+        self.raising.change(&new, self.windows.as_ref());
         self.configuration = new;
         self.count_bytes(measures);
         self.open = open;

@@ -74,6 +74,14 @@ fn the_handshake_of_a_long_leg_raises_the_window() {
     close(near, far);
     let on = midspan.reload(&configuration(""));
     assert!(on.ok, "{:?}", on.error);
-    assert!(midspan.log().contains("Restart Midspan"));
+    let (near, far, window) = open();
+    assert_eq!(window, 1_000);
+    close(near, far);
+    // A configuration that is refused changes nothing.
+    let refused = midspan.reload(&configuration("listen = \"127.0.0.1:1\"\n"));
+    assert!(!refused.ok);
+    let (near, far, window) = open();
+    assert_eq!(window, 1_000);
+    close(near, far);
     midspan.stop();
 }

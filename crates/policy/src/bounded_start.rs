@@ -35,8 +35,13 @@ const HEADROOM: (u64, u64) = (5, 4);
 /// At most this many times the bytes that have arrived, so that ACKs that arrive in a burst
 /// do not permit far more than the path has carried.
 const PROVEN: u64 = 16;
-/// Time between two readings: two make the shortest train of ACKs that shows a rate.
-const INTERVAL: TimeSpan = TimeSpan::from_milliseconds(5);
+/// Time between two readings at first: two make the shortest train of ACKs that shows a rate.
+const SOON: TimeSpan = TimeSpan::from_milliseconds(5);
+/// The same after [`NEW`] round trips: this part of a round trip. The headroom is larger than what arrives meanwhile.
+const LATER: u64 = 16;
+const LONGEST: TimeSpan = TimeSpan::from_milliseconds(50);
+/// For this many round trips, the rate that the ACKs show may still rise quickly.
+const NEW: u64 = 8;
 
 /// Bounds the data in flight on one leg with a large initial window.
 ///
@@ -53,6 +58,9 @@ pub struct BoundedStart {
     has_overflowed: bool,
     /// Whether the measured rate counts: no other session of the network carries data.
     is_allowed: bool,
+    /// When the first round trip was known, and the shortest one.
+    #[serde(skip)]
+    began: Option<(Time, TimeSpan)>,
     /// Bytes acknowledged at the newest reading.
     acknowledged: u64,
     /// In bytes, without those that have arrived behind a gap.
@@ -77,6 +85,7 @@ impl BoundedStart {
             retransmitted: None,
             has_overflowed: false,
             is_allowed: true,
+            began: None,
             acknowledged: 0,
             bound: u64::from(segments) * u64::from(segment_size.max(1)),
             behind_gap: 0,
@@ -95,7 +104,11 @@ impl BoundedStart {
     /// When to read the leg again, while data is in flight; `None` if nothing will change.
     #[must_use]
     pub fn poll_timeout(&self, now: Time) -> Option<Time> {
-        (!self.is_over).then(|| now + INTERVAL)
+        let old = (self.began).filter(|(at, round_trip)| now.since(*at) >= *round_trip * NEW);
+        let interval = old.map_or(SOON, |(_, round_trip)| {
+            (round_trip / LATER).max(SOON).min(LONGEST)
+        });
+        (!self.is_over).then(|| now + interval)
     }
 
     /// Whether the measured rate counts, from the next reading on.
@@ -116,6 +129,9 @@ impl BoundedStart {
         self.behind_gap = u64::from(sample.selectively_acknowledged) * segment;
         let arrived = acknowledged + self.behind_gap;
         self.train.handle_reading(now, arrived, segment);
+        if let Some(round_trip) = sample.minimum_round_trip_time {
+            self.began = Some((self.began.map_or(now, |(at, _)| at), round_trip));
+        }
         let first = u64::from(self.segments) * segment;
         let (rate, round_trip) = (self.train.rate(), sample.minimum_round_trip_time);
         self.bound = match (rate, round_trip) {
@@ -266,6 +282,20 @@ mod tests {
             start.handle_sample(at(milliseconds), &reading(80_000, 1_600, 1));
             assert_eq!(bound(&start), Some(750));
         }
+    }
+
+    /// A bound that CUBIC's window never comes down to holds for the whole session, and must not cost much CPU time.
+    #[test]
+    fn an_old_bound_is_read_less_often() {
+        let mut start = BoundedStart::new(80, SEGMENT);
+        let mut pause = |at| {
+            let now = Time::ZERO + TimeSpan::from_milliseconds(at);
+            start.handle_sample(now, &reading(80_000, WINDOW, 0));
+            start.poll_timeout(now).map(|next| next.since(now))
+        };
+        assert_eq!(pause(1_000), Some(SOON));
+        assert_eq!(pause(5_799), Some(SOON));
+        assert_eq!(pause(5_800), Some(TimeSpan::from_nanoseconds(37_500_000)));
     }
 
     #[test]

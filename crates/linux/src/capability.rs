@@ -47,7 +47,7 @@ pub fn give_up_all_but(kept: &[Capability]) -> Result<(), CapabilityError> {
 }
 
 /// Like [`give_up_all_but`], but keeps those of `in_reserve` too. They are not effective: a program that this
-/// process [executes](crate::execution::execute) can use them, and an action that is run [with](with) one of them.
+/// process [executes](crate::execution::execute) can use them, and an action that is run [with] one of them.
 ///
 /// # Errors
 /// As [`give_up_all_but`].

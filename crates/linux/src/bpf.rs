@@ -292,8 +292,7 @@ fn number(descriptor: impl AsFd) -> u32 {
     descriptor.as_fd().as_raw_fd().cast_unsigned()
 }
 
-/// The directory of this process's control group.
-/// The control group (version 2) of this process.
+/// The directory of the control group (version 2) of this process.
 ///
 /// # Errors
 /// `NotFound` if no file system of control groups is mounted, and `CAP_SYS_ADMIN` is missing.

@@ -37,8 +37,10 @@ const HEADROOM: (u64, u64) = (5, 4);
 const PROVEN: u64 = 16;
 /// Time between two readings at first: two make the shortest train of ACKs that shows a rate.
 const SOON: TimeSpan = TimeSpan::from_milliseconds(5);
-/// The same after [`NEW`] round trips: this part of a round trip. The headroom is larger than what arrives meanwhile.
+/// After [`NEW`] round trips, a reading follows each `LATER`th part of a round trip, so that a long session costs little CPU time.
+/// Where there is [`HEADROOM`], it is larger than what arrives between two readings.
 const LATER: u64 = 16;
+/// Longest time between two readings.
 const LONGEST: TimeSpan = TimeSpan::from_milliseconds(50);
 /// For this many round trips, the rate that the ACKs show may still rise quickly.
 const NEW: u64 = 8;

@@ -124,6 +124,7 @@ impl Member {
                 ..ChoiceSettings::default()
             },
             warm: true,
+            first_data: false,
             uplinks: Vec::new(),
             secret: None,
         }));

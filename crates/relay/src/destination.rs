@@ -1,15 +1,16 @@
 //! The server of an accepted connection, and how the leg to it is opened.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use midspan_explicit::Credentials;
-use midspan_policy::Request;
+use midspan_policy::{Network, Request};
 
+use super::access::AccessRules;
 use super::leg_socket::LegSocket;
-use super::listener::Destination;
-use super::listener::Negotiation;
+use super::listener::{Destination, Language, Listener, Negotiation};
+use super::negotiation::LONGEST_LOOK_UP;
 use super::openings::{Openings, Released};
 use super::system;
 
@@ -53,6 +54,34 @@ pub struct Negotiator {
     pub settings: Arc<Negotiation>,
     /// The users and passwords, prepared for comparison.
     pub credentials: Option<Arc<Credentials>>,
+}
+
+impl Negotiator {
+    /// For the clients of a transparent listener that are answered before their route is called; `None` if its sessions do
+    /// not go by routes.
+    pub fn to_overlay(listener: &Listener) -> Option<Self> {
+        let overlay = listener.overlay.as_deref()?;
+        let any = [
+            IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            Ipv6Addr::UNSPECIFIED.into(),
+        ];
+        let all = any.map(|address| Network { address, length: 0 });
+        let settings = Negotiation {
+            language: Language::Original,
+            users: None,
+            access: AccessRules::default(),
+            timeout: LONGEST_LOOK_UP,
+            proxies: None,
+            header: None,
+            overlay: Some(overlay.clone()),
+            // A session that leaves here after its routes have failed.
+            as_clients: Some(all.into()),
+        };
+        Some(Self {
+            settings: Arc::new(settings),
+            credentials: None,
+        })
+    }
 }
 
 impl Finder {

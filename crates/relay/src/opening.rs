@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use super::acceptance::{Acceptance, is_shortage};
 use super::arrival::{Accepted, Arrival, NewClient};
 use super::crowd::Crowd;
-use super::destination::{Finder, Found, ServerLegSource};
+use super::destination::{Finder, Found, Negotiator, ServerLegSource};
 use super::knowledge::SharedKnowledge;
 use super::leg_options::LegError;
 use super::legs::{self, InputStart, Legs};
@@ -79,6 +79,8 @@ pub struct Acceptor {
     finder: Finder,
     /// Chooses the routes of its sessions, if they may go through an overlay.
     routes: Option<Box<dyn RoutePolicy + Send>>,
+    /// For clients of a transparent listener that are answered before their route is called.
+    entrance: Option<Negotiator>,
     profiles: Profiles,
     /// Connections to servers that were begun; chooses the address of the next.
     connected: usize,
@@ -149,6 +151,11 @@ impl Acceptor {
             overlay,
             servers,
         } = parts;
+        let entrance = Negotiator::to_overlay(&listener);
+        let negotiation = match &entrance {
+            Some(entrance) => Some(entrance.settings.as_ref()),
+            None => listener.negotiation(),
+        };
         Self {
             id,
             sessions: 0,
@@ -167,7 +174,8 @@ impl Acceptor {
             fresh: None,
             crowd: Crowd::default(),
             finder,
-            routes: listener.negotiation().and_then(Negotiation::routes),
+            routes: negotiation.and_then(Negotiation::routes),
+            entrance,
             profiles: Profiles {
                 listener: Arc::clone(&listener),
                 verdicts,
@@ -252,8 +260,15 @@ impl Acceptor {
         };
         let (mut arrival, source, is_decided) = match found {
             Found::Released(Released {
-                arrival, server, ..
+                arrival,
+                server: Some(server),
+                ..
             }) => (arrival, ServerLegSource::Connecting(server), true),
+            Found::Released(Released {
+                arrival,
+                server: None,
+                ..
+            }) => return self.enter((client, class), arrival, now, limits),
             Found::Undecided(server, source) => {
                 let request = Request {
                     client: address,
@@ -286,6 +301,37 @@ impl Acceptor {
         };
         register.put_opening_in_hand(None);
         acceptance
+    }
+
+    /// A client that is answered before its route is called. The gate has decided that it goes by one.
+    fn enter(
+        &mut self,
+        (client, class): (OwnedFd, Dscp),
+        arrival: Arrival,
+        now: Time,
+        limits: &Arc<Limits>,
+    ) -> Acceptance {
+        let Some(entrance) = self.entrance.clone() else {
+            return Acceptance::Refused;
+        };
+        let address = arrival.request.client;
+        let seat = match arrival.seat {
+            Some(seat) => Ok(seat),
+            None => self.take_seat(limits, address.ip(), now),
+        };
+        let seat = match seat {
+            Ok(seat) => seat,
+            Err(shortage) => return Acceptance::Shed(shortage),
+        };
+        let result = (self.listener).set_up_leg(&client, &LegStart::default(), class);
+        self.note(result);
+        let client = NewClient {
+            socket: Arc::new(client.into()),
+            address,
+            seat,
+            is_too_fast: false,
+        };
+        Acceptance::Negotiation(client, entrance)
     }
 
     /// A place for a client that does not negotiate. The gate counts the connections of a transparent listener

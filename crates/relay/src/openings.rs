@@ -55,8 +55,9 @@ pub enum Reception {
 pub struct Released {
     /// The connection.
     pub arrival: Arrival,
-    /// The server leg, which is connected or being connected.
-    pub server: LegSocket,
+    /// The server leg, which is connected or being connected; `None` if the relay chooses a route of the overlay, and
+    /// calls it.
+    pub server: Option<LegSocket>,
     /// The thread that is to accept the connection, if one was chosen. Any other thread may accept
     /// it, too.
     pub expected: Option<Expected>,
@@ -309,7 +310,7 @@ mod tests {
         let server = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
         Released {
             arrival: Arrival::new(request, Handshake::EndToEnd, Time::ZERO),
-            server: server.into(),
+            server: Some(server.into()),
             expected: None,
         }
     }

@@ -197,6 +197,7 @@ mod tests {
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
             warm: false,
+            first_data: false,
             uplinks: Vec::new(),
             secret: None,
         }

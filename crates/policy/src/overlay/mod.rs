@@ -110,6 +110,9 @@ pub struct Overlay {
     pub choice: ChoiceSettings,
     /// Whether connections to nodes are kept for the next sessions.
     pub warm: bool,
+    /// Whether a client's first data is sent with the request of a hop.
+    #[serde(default)]
+    pub first_data: bool,
     /// The uplinks of this node; empty if there is no choice among them.
     pub uplinks: Vec<Uplink>,
     /// The private key of this node; `None` if all its legs are plain.

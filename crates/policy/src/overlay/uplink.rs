@@ -94,6 +94,7 @@ mod tests {
                 ..ChoiceSettings::default()
             },
             warm: false,
+            first_data: false,
             uplinks: vec![uplink("vsat", 1), uplink("lte", 2)],
             secret: None,
         }

@@ -31,6 +31,8 @@ pub(super) struct OverlayTable {
     #[serde(default)]
     warm_connections: Option<bool>,
     #[serde(default)]
+    first_data: Option<bool>,
+    #[serde(default)]
     transfer: Option<Spanned<ByteSize>>,
     #[serde(default)]
     explore: Option<Spanned<Probability>>,
@@ -96,6 +98,7 @@ impl OverlayTable {
                 ..ChoiceSettings::default()
             },
             warm: self.warm_connections.unwrap_or(true),
+            first_data: self.first_data.unwrap_or(true),
             uplinks: uplinks(source, &self.uplinks)?,
             secret: None,
         };

@@ -44,6 +44,8 @@ pub struct Negotiation {
 pub enum Language {
     /// The client does not name it: it is always this server.
     Fixed(SocketAddr),
+    /// The client does not name it: it is the address to which a client of a transparent listener has connected.
+    Original,
     /// The client does not name it: it is one of the [listener's servers](crate::Listener::servers).
     Servers,
     /// RFC 1928 and 1929.

@@ -6,9 +6,9 @@ use midspan_explicit::hop::{AnswerReader, HopAnswer, HopError};
 use midspan_tls::Failure;
 use rustix::io::Errno;
 
+use super::first_data::FirstData;
 use super::flush;
 use crate::register::SharedSocket;
-use crate::system;
 
 /// Bytes of an answer that are looked at in one call. Most answers have fewer.
 const PIECE: usize = 4096;
@@ -23,6 +23,8 @@ pub struct HopCall {
     socket: SharedSocket,
     /// The part of the request that has not been sent.
     to_send: Vec<u8>,
+    /// What was sent after the request.
+    first: FirstData,
     reader: AnswerReader,
     /// Bytes that the reader has, and that are still in the kernel.
     left: usize,
@@ -48,6 +50,7 @@ impl HopCall {
             address,
             socket,
             to_send: request,
+            first: FirstData::default(),
             reader: AnswerReader::default(),
             left: 0,
             answer: None,
@@ -79,15 +82,27 @@ impl HopCall {
         }
     }
 
-    /// Whether the node's kernel has the whole request.
-    pub fn is_acknowledged(&self) -> bool {
-        self.to_send.is_empty()
-            && system::unacknowledged_bytes(&self.socket).is_ok_and(|bytes| bytes == 0)
+    /// Sends the client's [first data](FirstData), if the whole request was sent.
+    pub fn send_first(&mut self, parts: [&[u8]; 2]) {
+        if self.to_send.is_empty() {
+            self.first.send(parts, &self.socket);
+        }
     }
 
-    /// The node's address, and the socket, which is the session's server leg after a success.
-    pub fn into_leg(self) -> (SocketAddr, SharedSocket) {
-        (self.address, self.socket)
+    /// Whether the node's kernel has the whole request.
+    pub fn is_acknowledged(&self) -> bool {
+        self.to_send.is_empty() && self.first.is_reached(&self.socket)
+    }
+
+    /// Whether the node cannot have passed on any first data, although it has not answered.
+    pub fn may_be_repeated(&self) -> bool {
+        self.first.is_untouched(&self.socket)
+    }
+
+    /// The node's address, the socket, which is the session's server leg after a success, and how many bytes of first
+    /// data it has carried.
+    pub fn into_leg(self) -> (SocketAddr, SharedSocket, usize) {
+        (self.address, self.socket, self.first.sent())
     }
 
     /// Reads some bytes; `None` if there may be more.
@@ -175,7 +190,7 @@ mod tests {
             panic!("there is no answer");
         };
         assert_eq!(answer.connect_times.len(), 1);
-        let (_, socket) = call.into_leg();
+        let (_, socket, _) = call.into_leg();
         let mut leg = TcpStream::from(OwnedFd::from(Arc::into_inner(socket).unwrap()));
         leg.set_nonblocking(false).unwrap();
         let mut data = [0; 4];

@@ -31,6 +31,7 @@
 
 mod attempts;
 mod choosing;
+mod first_data;
 mod hop_call;
 mod lookups;
 mod names;

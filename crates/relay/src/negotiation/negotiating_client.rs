@@ -85,6 +85,8 @@ pub struct NegotiatingClient {
     pub reported: Option<Box<Row>>,
     /// The leg to a node to which a warm connection was dead. From then on, new ones are used.
     pub dead_warm: Option<NodeName>,
+    /// Bytes of the client that the next node has passed on before its answer.
+    first_data: u64,
     /// When Midspan began to connect, and how long it took.
     connect_begin: Time,
     connect_time: TimeSpan,
@@ -272,10 +274,14 @@ impl NegotiatingClient {
             is_for_rows: false,
             reported: None,
             dead_warm: None,
+            first_data: 0,
             connect_begin: now,
             connect_time: TimeSpan::ZERO,
             language: match settings.language {
                 Language::Fixed(server) => Speaker::Nobody(Some(server)),
+                Language::Original => {
+                    Speaker::Nobody(system::own_address(&client.socket).map(canonical))
+                }
                 Language::Servers => Speaker::Nobody(None),
                 Language::Socks5 => Speaker::Socks5(Socks5::new()),
                 Language::Http => Speaker::Http(Http::new()),

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use midspan_explicit::hop::row_answer;
 use midspan_explicit::{Credentials, Failure};
-use midspan_policy::Request;
 use midspan_policy::memory_share::LEAST_OF_SESSION;
 use midspan_policy::overlay::{HopRefusal, WantedHost};
 use midspan_policy::suspects::Treatment;
+use midspan_policy::{Leg, Request};
 use midspan_units::Time;
 
 use super::{
@@ -335,6 +335,7 @@ impl Negotiations {
             listener,
             name,
             first: [to_server, to_client],
+            first_data,
             framed,
         }) = self
             .take_out(key, around.acceptors, around.now)
@@ -347,9 +348,12 @@ impl Negotiations {
             return;
         }
         let record = (around.sessions).record(listener, &arrival, around.acceptors);
-        let Some((identity, record)) = record else {
+        let Some((identity, mut record)) = record else {
             return;
         };
+        record.note_moved(Leg::Client, first_data, first_data);
+        self.counters.bytes_to_server.add(first_data);
+        self.counters.bytes_copied.add(first_data);
         let session = around.sessions.next_key();
         if let Err(error) = self.poll.change_to_session(&client, &server, session) {
             return around.acceptors.pause(listener, error, around.now);

@@ -4,6 +4,7 @@ mod close;
 mod containment;
 mod first_data;
 mod handover;
+mod hop_first_data;
 mod leg_options;
 mod limits;
 mod negotiation;

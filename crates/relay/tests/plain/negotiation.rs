@@ -76,6 +76,7 @@ fn over_a_hop() -> (Bench, Relay) {
         }],
         choice: ChoiceSettings::default(),
         warm: false,
+        first_data: true,
         uplinks: Vec::new(),
         secret: None,
     };

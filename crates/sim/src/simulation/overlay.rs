@@ -148,6 +148,7 @@ fn overlay_of(own: &ChoosingNode, nodes: &[ChoosingNode]) -> Overlay {
             ..ChoiceSettings::default()
         },
         warm: false,
+        first_data: false,
         uplinks: Vec::new(),
         secret: None,
     }

@@ -364,6 +364,7 @@ mod tests {
             routes: Vec::new(),
             choice: ChoiceSettings::default(),
             warm: false,
+            first_data: false,
             uplinks: match uplinks {
                 true => vec![uplink("lte", 1), uplink("vsat", 2)],
                 false => Vec::new(),

@@ -69,6 +69,7 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
             ..ChoiceSettings::default()
         },
         warm: false,
+        first_data: false,
         uplinks: Vec::new(),
         secret: None,
     }

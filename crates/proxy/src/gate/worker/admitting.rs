@@ -56,11 +56,6 @@ impl Worker {
                 connect_timeout,
                 ..
             } => {
-                let handshake = match is_routed {
-                    // Only the exit's answer shows whether the route leads to the server.
-                    true => Handshake::EndToEnd,
-                    false => handshake,
-                };
                 self.intercept(
                     (packet, request),
                     listener,
@@ -114,7 +109,16 @@ impl Worker {
             ..Arrival::new(request, handshake, self.relay_time())
         };
         match way {
+            // The relay calls a route: this one, or the one that is best then.
+            Way::Through(_, next) if is_early && self.may_enter_early(listener, &next) => {
+                self.release((packet, request), listener, arrival, None);
+            }
             Way::Through(route, next) => {
+                let handshake = Handshake::EndToEnd;
+                let arrival = Arrival {
+                    handshake,
+                    ..arrival
+                };
                 self.call_route(packet, listener, arrival, (route, next));
             }
             Way::Nowhere => self.refuse_route(&packet, request),
@@ -144,7 +148,12 @@ impl Worker {
         let class = Dscp::of_packet(&packet.bytes).unwrap_or_default();
         match connect_as_client(request, mark, &known.listener, &start, class) {
             Ok(connecting) => {
-                self.release((packet, request), listener, arrival, connecting.socket);
+                self.release(
+                    (packet, request),
+                    listener,
+                    arrival,
+                    Some(connecting.socket),
+                );
             }
             Err(error) => self.leave_uncalled(packet.id, request, &error),
         }

@@ -200,7 +200,7 @@ impl Worker {
                     (Some(listener), Call::Server(server)) => {
                         self.note_opened_here(&held.arrival);
                         let syn = (held.packet, request);
-                        self.release(syn, listener, held.arrival, server);
+                        self.release(syn, listener, held.arrival, Some(server));
                     }
                     (_, call) => {
                         self.end_call(call, request);

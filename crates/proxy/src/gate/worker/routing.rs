@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use midspan_explicit::Failure;
 use midspan_explicit::hop::{HopAnswer, HopFailure};
-use midspan_policy::overlay::{NextHop, Route, RouteDecision, Wanted, WantedHost};
+use midspan_policy::overlay::{NextHop, NodeKind, Route, RouteDecision, Wanted, WantedHost};
 use midspan_policy::prefix::site_prefix;
 use midspan_policy::{LegStart, Request};
 use midspan_relay::negotiation::{RouteCall, RouteState};
@@ -94,6 +94,16 @@ impl Worker {
                 .known()
                 .note_opened_here(now, site, time);
         }
+    }
+
+    /// Whether the clients of these sessions may be answered before their route is called. A foreign proxy as the
+    /// exit gets no [first data](midspan_relay::negotiation), so it is called first.
+    pub(super) fn may_enter_early(&self, listener: usize, next: &NextHop) -> bool {
+        let routes = self
+            .listeners
+            .get(listener)
+            .and_then(|it| it.routes.as_ref());
+        next.kind == NodeKind::Midspan && routes.is_some_and(|it| it.overlay.first_data)
     }
 
     /// Holds the SYN of a connection and calls this route.
@@ -359,7 +369,7 @@ impl Worker {
             overlay: Some(Box::new(part)),
             ..held.arrival
         };
-        self.release((held.packet, request), listener, arrival, server);
+        self.release((held.packet, request), listener, arrival, Some(server));
     }
 
     /// What is known of the overlay gets the failure of a route, and the log, too.

@@ -19,21 +19,26 @@ use super::Worker;
 
 impl Worker {
     /// Releases a connection to the relay: its SYN with the addresses in this SYN, and its session with this
-    /// server leg. This thread accepts it, unless it has more sessions than the others.
+    /// server leg, or by a route that the relay calls. This thread accepts it, unless it has more sessions than the others.
     pub(super) fn release(
         &mut self,
         (packet, request): (Packet, Request),
         listener: usize,
         mut arrival: Arrival,
-        server: LegSocket,
+        server: Option<LegSocket>,
     ) {
         if self.is_replaced() {
             // The client repeats its SYN, and another part decides about it.
-            self.end_call(Call::Server(server), request);
+            if let Some(server) = server {
+                self.end_call(Call::Server(server), request);
+            }
             self.forget_unheld(request);
             return self.decide(packet.id, Verdict::Drop);
         }
-        let start = self.start_of(request, listener);
+        // As at a forward listener, there is no learned window for a client whose route is called later.
+        let start = server
+            .as_ref()
+            .and_then(|_| self.start_of(request, listener));
         arrival.start = start;
         let window = start.map(|start| start.window);
         let expected = (self.shared.loads).choose(self.thread, self.relay_time());

@@ -5,6 +5,7 @@
 
 mod choosing;
 mod client_source;
+mod early;
 mod encrypted;
 mod members;
 mod refused;

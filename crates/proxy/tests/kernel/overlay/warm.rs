@@ -77,12 +77,8 @@ fn hop_ports(host: &NetworkNamespace) -> Vec<u16> {
         .collect()
 }
 
-#[kernel_test]
-fn a_warm_connection_without_an_acknowledgement_is_replaced() {
-    let sites = Sites::new("");
-    let nodes = sites.all();
-    warmed(&sites, &nodes);
-    // As if a firewall between ams and fra had forgotten these connections.
+/// As if a firewall between ams and fra had forgotten all connections to hop listeners.
+pub fn silence_warm_connections(sites: &Sites) {
     let ports: Vec<String> = hop_ports(&sites.ams).iter().map(u16::to_string).collect();
     let silent = format!(
         "table inet silent {{\nchain in {{\ntype filter hook input priority 0; policy accept;\n\
@@ -90,6 +86,14 @@ fn a_warm_connection_without_an_acknowledgement_is_replaced() {
         ports.join(", ")
     );
     rules(&sites.fra, &silent);
+}
+
+#[kernel_test]
+fn a_warm_connection_without_an_acknowledgement_is_replaced() {
+    let sites = Sites::new("");
+    let nodes = sites.all();
+    warmed(&sites, &nodes);
+    silence_warm_connections(&sites);
     let begin = Instant::now();
     let (mut client, mut server) = session(&sites);
     echoes(&mut client, &mut server);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use midspan_explicit::hop::{ConnectTime, HopAnswer, HopError, HopFailure, HopRequest};
 use midspan_explicit::{Destination, Failure, Host};
 use midspan_policy::overlay::{
-    HopRefusal, HopStep, NextHop, Node, NodeName, Overlay, ReceivedHop, Route,
+    HopRefusal, HopStep, NextHop, Node, NodeKind, NodeName, Overlay, ReceivedHop, Route,
 };
 use midspan_units::{Time, TimeSpan};
 use rustix::io::Errno;
@@ -154,6 +154,9 @@ impl NegotiatingClient {
 
     /// The warm connection to the next node is dead: the node is called again, over a new one.
     fn call_again(&mut self, now: Time) -> Option<Step> {
+        if !self.may_call_again() {
+            return None;
+        }
         let node = self.next_node.take_if(|node| node.is_warm)?;
         self.dead_warm = Some(node.next.leg.clone());
         self.begin_resolving(now);
@@ -310,7 +313,10 @@ impl NegotiatingClient {
             return Step::Wait;
         };
         match call.advance() {
-            HopState::Waiting => self.watch_client(),
+            HopState::Waiting => match self.send_first_data() {
+                Ok(()) => self.watch_client(),
+                Err(_) => Step::End(Some(Reason::Gone)),
+            },
             HopState::Answered(answer) => self.handle_answer(answer, now),
             HopState::Failed(error) => {
                 // The node may have closed a warm connection at the same moment.
@@ -321,6 +327,52 @@ impl NegotiatingClient {
                 again.unwrap_or_else(|| self.fail_hop(error, Errno::HOSTUNREACH, now))
             }
         }
+    }
+
+    /// Sends what has come from the client to the next node, which has not answered yet.
+    ///
+    /// # Errors
+    /// The client has reset its connection.
+    fn send_first_data(&mut self) -> rustix::io::Result<()> {
+        let takes_it = |node: &NextNode| node.next.kind == NodeKind::Midspan;
+        let is_ingress = !matches!(self.language, Speaker::Hop(_));
+        let overlay = self.settings.overlay.as_ref();
+        if !(is_ingress
+            && self.settings.header.is_none()
+            && self.next_node.as_deref().is_some_and(takes_it)
+            && overlay.is_some_and(|overlay| overlay.first_data))
+        {
+            return Ok(());
+        }
+        // The session reads the bytes after the request of an exchange.
+        let after: &[u8] = match self.exchange {
+            Some(_) => &[],
+            None => {
+                self.read_ahead()?;
+                &self.input
+            }
+        };
+        if let Stage::Hopping(call) = &mut self.stage {
+            call.send_first([&self.to_server, after]);
+        }
+        Ok(())
+    }
+
+    /// Whether the present call may be followed by another one: no byte of the client can arrive twice.
+    fn may_call_again(&self) -> bool {
+        match &self.stage {
+            Stage::Hopping(call) => call.may_be_repeated(),
+            _ => true,
+        }
+    }
+
+    /// The next node has passed on this many bytes of the client.
+    fn drop_first_data(&mut self, count: usize) {
+        let of_request = count.min(self.to_server.len());
+        self.to_server.drain(..of_request);
+        self.input
+            .drain(..(count - of_request).min(self.input.len()));
+        self.first_data = count as u64;
     }
 
     fn handle_answer(&mut self, answer: HopAnswer, now: Time) -> Step {
@@ -337,7 +389,8 @@ impl NegotiatingClient {
             let Stage::Hopping(call) = std::mem::replace(&mut self.stage, Stage::Over) else {
                 return Step::End(None);
             };
-            let (address, socket) = call.into_leg();
+            let (address, socket, first_data) = call.into_leg();
+            self.drop_first_data(first_data);
             return self.connected(address, socket, Some(&answer));
         };
         let errno = errno(failed.of_client(node.next.exit()));
@@ -365,15 +418,26 @@ impl NegotiatingClient {
             Speaker::Hop(hop) => hop.fail(error),
             _ => Vec::new(),
         };
-        self.fail_call(HopFailure { node, error }, errno, reply, now)
+        let failure = HopFailure { node, error };
+        if !self.may_call_again() {
+            return self.give_up_route(&failure, errno, now);
+        }
+        self.fail_call(failure, errno, reply, now)
+    }
+
+    /// The next node may have passed the client's first data on: no other route is tried.
+    fn give_up_route(&mut self, failure: &HopFailure, errno: Errno, now: Time) -> Step {
+        let is_of_route = self.is_of_route(failure);
+        if let Some(node) = &mut self.next_node {
+            node.broken = is_of_route.then(|| failure.clone());
+        }
+        self.give_up(failure, errno, now)
     }
 
     /// There is no session by this route. A node gets the reply; for a client, there may be another
     /// route.
     fn fail_call(&mut self, failure: HopFailure, errno: Errno, reply: Vec<u8>, now: Time) -> Step {
-        let own = self.settings.overlay.as_ref().map(|it| &it.own);
-        let of_client = self.of_client(&failure);
-        let is_of_route = failure.is_of_route(of_client, own);
+        let is_of_route = self.is_of_route(&failure);
         if let Some(node) = &mut self.next_node {
             node.broken = is_of_route.then(|| failure.clone());
         }
@@ -386,6 +450,12 @@ impl NegotiatingClient {
             _ if is_of_route => Step::Again(failure, errno),
             _ => self.give_up(&failure, errno, now),
         }
+    }
+
+    /// Whether another route may lead to the server.
+    fn is_of_route(&self, failure: &HopFailure) -> bool {
+        let own = self.settings.overlay.as_ref().map(|it| &it.own);
+        failure.is_of_route(self.of_client(failure), own)
     }
 
     /// Informs the client that there is no session.

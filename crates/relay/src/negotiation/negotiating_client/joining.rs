@@ -12,6 +12,7 @@ use super::{NegotiatingClient, Speaker, Stage, Step, canonical};
 use crate::arrival::Arrival;
 use crate::exchange::{Framed, Kept};
 use crate::leg_socket::LegSocket;
+use crate::listener::Language;
 use crate::register::SharedSocket;
 use crate::system;
 
@@ -25,6 +26,8 @@ pub struct Joined {
     pub name: Option<Box<str>>,
     /// The first bytes for the server and for the client.
     pub first: [Vec<u8>; 2],
+    /// Bytes of the client that were passed on before the answer of the next node.
+    pub first_data: u64,
     /// The HTTP exchange that the session carries, if it carries nothing else.
     pub framed: Option<Framed>,
 }
@@ -84,11 +87,15 @@ impl NegotiatingClient {
             client: self.client_address,
             server: address,
         };
+        let handshake = match self.settings.language {
+            Language::Original => Handshake::Early,
+            _ => Handshake::EndToEnd,
+        };
         let arrival = Arrival {
             seat: Some(Arc::into_inner(self.seat)?),
             is_bypassed: self.is_plain,
             window,
-            ..Arrival::new(request, Handshake::EndToEnd, self.begin)
+            ..Arrival::new(request, handshake, self.begin)
         };
         let kept = Kept {
             settings: self.settings,
@@ -104,6 +111,7 @@ impl NegotiatingClient {
             listener: self.listener,
             name,
             first: [self.to_server, self.to_client],
+            first_data: self.first_data,
             framed: self.exchange.map(|exchange| Framed::new(exchange, kept)),
         })
     }

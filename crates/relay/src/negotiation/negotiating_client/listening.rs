@@ -52,6 +52,17 @@ impl NegotiatingClient {
         }
     }
 
+    /// Reads what the client has sent, as far as there is room. Its FIN stays to be read.
+    pub(super) fn read_ahead(&mut self) -> rustix::io::Result<()> {
+        loop {
+            match self.read() {
+                Ok(0) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     fn read(&mut self) -> rustix::io::Result<usize> {
         let mut buffer = [0_u8; 4096];
         let room = INPUT_LIMIT

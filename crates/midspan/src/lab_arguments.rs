@@ -519,7 +519,7 @@ impl From<PaperName> for Paper {
 pub struct ConformanceOptions {
     /// Proxies to test: midspan-forward, midspan-transparent, midspan-early, midspan-socks5,
     /// midspan-http, midspan-proxy-protocol, midspan-hops, midspan-hops-tls,
-    /// midspan-hops-client-source, haproxy, nginx; none for the scripts alone
+    /// midspan-hops-client-source, midspan-hops-early, haproxy, nginx; none for the scripts alone
     #[arg(
         long,
         value_delimiter = ',',

@@ -129,8 +129,8 @@ pub struct Transfer {
     pub pieces: u8,
     /// Its outbound leg already has keep-alive.
     pub is_kept_alive: bool,
-    /// It has spliced into its outbound leg, and a splice may have swallowed an error of this leg.
-    has_spliced: bool,
+    /// A splice into its outbound leg, or a negotiation, may have swallowed an error of this leg.
+    hides_failure: bool,
     held: Held,
     /// Limits of its writing, if there are any.
     throttle: Option<Box<Throttle>>,
@@ -144,7 +144,7 @@ impl Transfer {
             is_bounded: false,
             pieces: 1,
             is_kept_alive: false,
-            has_spliced: false,
+            hides_failure: false,
             held: Held::Nothing,
             throttle: None,
         }
@@ -155,9 +155,9 @@ impl Transfer {
         self.throttle.get_or_insert_default()
     }
 
-    /// Whether a splice may have swallowed an error of its outbound leg.
+    /// Whether an error of its outbound leg may have been swallowed.
     pub const fn may_hide_failure(&self) -> bool {
-        self.has_spliced
+        self.hides_failure
     }
 
     /// Removes a cap of the data in flight.
@@ -276,6 +276,7 @@ impl Transfer {
 
     /// Holds bytes that are to be written before any others.
     pub fn hold(&mut self, bytes: Vec<u8>) {
+        self.hides_failure = true;
         if !bytes.is_empty() {
             self.direction.handle_replaced(small(bytes.len()));
             self.held = Held::buffer(bytes.into_boxed_slice());
@@ -499,7 +500,7 @@ impl Transfer {
                 to.send(rest.get(..most).unwrap_or(rest))
             }
             Held::Pipe(pipe) => {
-                self.has_spliced = true;
+                self.hides_failure = true;
                 system::splice(pipe.reader(), to.as_fd(), most)
             }
             Held::Nothing => Ok(0),
@@ -567,8 +568,7 @@ fn receive(from: &LegSocket, buffer: &mut [u8], doubtful: bool) -> rustix::io::R
 ///
 /// If a socket is reset during a splice into it, the splice returns the number of bytes before the reset and
 /// swallows the error (`splice_to_socket` of Linux). From then on, reading this socket returns 0, as after a
-/// FIN. But after a reset the socket has no peer, and after a FIN it has one. A leg into which nothing was
-/// spliced needs no check, because every other call returns its error.
+/// FIN. But after a reset the socket has no peer, and after a FIN it has one. A negotiation ignores errors, too.
 fn verify_end(read: rustix::io::Result<usize>, from: &LegSocket) -> rustix::io::Result<usize> {
     if read != Ok(0) || system::peer_address(from).is_ok_and(|peer| peer.is_some()) {
         return read;

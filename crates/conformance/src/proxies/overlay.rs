@@ -26,17 +26,20 @@ pub enum Kind {
     Tls,
     /// Plain legs; the server sees the client's address and port.
     ClientSource,
+    /// Plain legs; the client is answered before its route is called, and its first data leaves with the call.
+    Early,
 }
 
 impl Kind {
     /// All kinds, in the order of tables.
-    pub const ALL: [Self; 3] = [Self::Plain, Self::Tls, Self::ClientSource];
+    pub const ALL: [Self; 4] = [Self::Plain, Self::Tls, Self::ClientSource, Self::Early];
 
     const fn name(self) -> &'static str {
         match self {
             Self::Plain => "midspan-hops",
             Self::Tls => "midspan-hops-tls",
             Self::ClientSource => "midspan-hops-client-source",
+            Self::Early => "midspan-hops-early",
         }
     }
 
@@ -45,6 +48,7 @@ impl Kind {
             Self::Plain => "transparent listener, three hops",
             Self::Tls => "transparent listener, three hops with TLS",
             Self::ClientSource => "transparent listener, three hops, source = \"client\"",
+            Self::Early => "transparent listener, early handshake, three hops",
         }
     }
 }
@@ -68,7 +72,9 @@ impl OverlayProxies {
     fn protection(&self, name: &str, folder: &Path) -> Result<String, Error> {
         match self.kind {
             Kind::Tls => Ok(new_node_key(&self.program, &folder.join(name))?),
-            Kind::Plain | Kind::ClientSource => Ok("security = \"network\"".to_owned()),
+            Kind::Plain | Kind::ClientSource | Kind::Early => {
+                Ok("security = \"network\"".to_owned())
+            }
         }
     }
 
@@ -99,7 +105,7 @@ impl OverlayProxies {
     fn node(&self, name: &str, folder: &Path, conditions: Conditions) -> String {
         let key = match self.kind {
             Kind::Tls => format!("private_key = \"{}\"\n", folder.join(name).display()),
-            Kind::Plain | Kind::ClientSource => String::new(),
+            Kind::Plain | Kind::ClientSource | Kind::Early => String::new(),
         };
         format!(
             "{}[overlay]\nname = \"{name}\"\nmembers = \"{}\"\n{key}",
@@ -140,7 +146,7 @@ impl Proxy for OverlayProxies {
     }
 
     fn answers_early(&self) -> bool {
-        false
+        self.kind == Kind::Early
     }
 
     fn is_midspan(&self) -> bool {
@@ -161,14 +167,15 @@ impl Proxy for OverlayProxies {
         std::fs::write(&file, self.members(folder.path())?).map_err(Error::file(&file))?;
         let servers = [Family::V4, Family::V6].map(Network::servers);
         let through = NODES.map(|name| format!("\"{name}\"")).join(", ");
+        let handshake = match self.kind {
+            Kind::Early => "early",
+            Kind::Plain | Kind::Tls | Kind::ClientSource => "end-to-end",
+        };
         let ingress = format!(
             "[[overlay.route]]\ndestinations = [\"{}\", \"{}\"]\nthrough = [{through}]\n{}",
             servers[0],
             servers[1],
-            transparent(
-                "end-to-end",
-                &format!("overlay = true\n{}", leg(conditions))
-            )
+            transparent(handshake, &format!("overlay = true\n{}", leg(conditions)))
         );
         let mut listeners = vec![(INGRESS, ingress)];
         for (name, index) in NODES.into_iter().zip(0..) {

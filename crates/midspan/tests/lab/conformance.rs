@@ -94,6 +94,11 @@ fn three_hops_with_tls() {
 }
 
 #[test]
+fn three_hops_with_early_answers() {
+    check(&quick("--ipv6", "midspan-hops-early", EXPLICIT), 35);
+}
+
+#[test]
 fn three_hops_from_the_address_of_the_client() {
     let openings = "refused*;*unreachable;administratively*;no answer*;half-close*;reset*";
     check(&quick("--ipv4", "midspan-hops-client-source", openings), 20);

@@ -109,6 +109,12 @@ impl ConnectAttempts {
                 return Some((address, server));
             }
             match system::socket_error(server) {
+                // The peer has answered, and has then reset the connection, perhaps behind data: a SYN is refused by
+                // ECONNREFUSED. The session reads the data, and finds the reset.
+                Ok(Err(Errno::CONNRESET | Errno::PIPE)) => {
+                    let (address, server, _) = self.open.remove(place);
+                    return Some((address, server));
+                }
                 Ok(Err(error)) | Err(error) => {
                     let address = *address;
                     self.open.remove(place);
@@ -176,7 +182,12 @@ mod tests {
     use crate::limits::{Limits, RelayLimits};
     use midspan_units::TimeSpan;
     use rustix::net::{AddressFamily, SocketType, socket};
+    use socket2::SockRef;
+    use std::io::Write;
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::os::fd::OwnedFd;
     use std::sync::Arc;
+    use std::time::Duration;
 
     /// An attempt that is never answered.
     fn silent(_: SocketAddr) -> rustix::io::Result<SharedSocket> {
@@ -196,6 +207,40 @@ mod tests {
             now += TimeSpan::from_milliseconds(250);
         }
         attempts.open.len()
+    }
+
+    /// The reset arrives before the attempt is looked at for the first time.
+    #[test]
+    fn a_server_that_answers_and_resets_is_connected() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut attempts = ConnectAttempts::new(vec![address], Time::ZERO);
+        let state = attempts.advance(
+            Time::ZERO,
+            || None,
+            |address| {
+                let client = TcpStream::connect(address).unwrap();
+                client.set_nonblocking(true).unwrap();
+                let (mut server, _) = listener.accept().unwrap();
+                server.write_all(b"data").unwrap();
+                SockRef::from(&server)
+                    .set_linger(Some(Duration::ZERO))
+                    .unwrap();
+                drop(server);
+                while client.peer_addr().is_ok() {
+                    std::thread::yield_now();
+                }
+                Ok(Arc::new(OwnedFd::from(client).into()))
+            },
+        );
+        assert!(matches!(state, ConnectState::Waiting));
+        let silent = |_| Err(Errno::CONNREFUSED);
+        let state = attempts.advance(Time::ZERO, || None, silent);
+        let ConnectState::Connected(_, server) = state else {
+            panic!("{state:?}");
+        };
+        let mut data = [0; 8];
+        assert_eq!(server.receive(&mut data), Ok(4));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! - Nothing of a connection is used any more after an answer that is no success.
 //! - The data stays here until the answer has come. It is sent again, over another connection or route, if the node has
 //!   answered with a failure, or if its kernel has acknowledged no byte of the data.
-//! - Otherwise the node may have passed it on, and the client is reset.
+//! - Otherwise the node may have passed it on, and the session fails.
 
 use rustix::io::Errno;
 

@@ -99,6 +99,8 @@ pub struct NegotiatingClient {
     /// The kernel may hold data of the client: it was not read to the end, or there was an event
     /// since.
     may_have_more: bool,
+    /// The client has reset its connection.
+    is_reset: bool,
     /// The counters of the client's connection that have already been added to the statistics.
     reading: LastReading,
     deadline: Time,
@@ -304,6 +306,7 @@ impl NegotiatingClient {
             is_plain: false,
             is_idle: false,
             may_have_more: true,
+            is_reset: false,
             reading: LastReading::default(),
             deadline: now + settings.timeout,
             settings,
@@ -498,14 +501,18 @@ impl NegotiatingClient {
         self.deadline = now + LONGEST_LOOK_UP;
     }
 
-    /// If the client has reset its connection, it needs no server. A FIN alone is no reason to
-    /// stop: the client may still wait for the answer.
+    /// If the client has reset its connection, it needs no server; but what it has sent over an overlay before still
+    /// arrives there. A FIN alone is no reason to stop: the client may still wait for the answer.
     fn watch_client(&mut self) -> Step {
         self.may_have_more = true;
         if let Ok(Err(_)) | Err(_) = system::socket_error(&self.client) {
-            return Step::End(Some(Reason::Gone));
+            self.is_reset = true;
         }
-        self.answer_now()
+        match self.is_reset {
+            true if self.has_data_of_client() => Step::Wait,
+            true => Step::End(Some(Reason::Gone)),
+            false => self.answer_now(),
+        }
     }
 
     /// The arrival for a server that has not answered yet. The client gets the success when the

@@ -37,7 +37,7 @@ const fn broken_by(framed: &Framed) -> Ending {
 }
 
 impl Session {
-    /// Holds bytes that are sent before any others: to the server and to the client.
+    /// Holds bytes that a negotiation has left, and that are sent before any others: to the server and to the client.
     pub fn hold(&mut self, to_server: Vec<u8>, to_client: Vec<u8>) {
         self.to_server.hold(to_server);
         self.to_client.hold(to_client);

@@ -52,7 +52,7 @@ impl Transfer {
             held,
             is_bounded: self.is_bounded,
             is_kept_alive: self.is_kept_alive,
-            has_spliced: self.has_spliced,
+            has_spliced: self.hides_failure,
             throttle: throttle.unwrap_or_default(),
         };
         (state, data)
@@ -71,7 +71,7 @@ impl Transfer {
             // Until its buffers are measured.
             pieces: 1,
             is_kept_alive: state.is_kept_alive,
-            has_spliced: state.has_spliced,
+            hides_failure: state.has_spliced,
             held,
             throttle: Throttle::take_over(&state.throttle, count),
         }

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 
+use midspan_linux::tcp;
 use midspan_proxy::overlay::OverlayReport;
 
 use super::support::*;
@@ -104,4 +105,38 @@ fn a_session_that_leaves_here_has_the_address_of_the_client() {
     let (mut server, seen) = accept(&near);
     assert_eq!(seen, client.local_addr().unwrap());
     echoes(&mut client, &mut server);
+}
+
+/// Data before a reset arrives, in each direction.
+#[kernel_test]
+fn a_reset_does_not_overtake_data() {
+    let sites = sites();
+    let nodes = [sites.sin(), sites.fra(), ingress(&sites, EARLY)];
+    let data = vec![7; 40_000];
+    // The kernel drops what it has not sent at a reset.
+    let send = |stream: &mut TcpStream| {
+        stream.write_all(&data).unwrap();
+        wait_until("all data is acknowledged", || {
+            tcp::unacknowledged_bytes(&*stream).unwrap().bytes() == 0
+        });
+    };
+    let is_whole = |got: &mut TcpStream| {
+        let mut all = vec![0; data.len()];
+        got.read_exact(&mut all).is_ok() && is_reset(got)
+    };
+    let (mut from_server, mut from_client) = (0, 0);
+    for _ in 0..50 {
+        let mut client = call(&sites, PORT, LIMIT).unwrap();
+        let (mut server, _) = accept(&sites.listener);
+        send(&mut server);
+        abort(server);
+        from_server += u32::from(is_whole(&mut client));
+        let mut client = call(&sites, PORT, LIMIT).unwrap();
+        send(&mut client);
+        abort(client);
+        let (mut server, _) = accept(&sites.listener);
+        from_client += u32::from(is_whole(&mut server));
+    }
+    let logs = nodes.map(Midspan::end);
+    assert_eq!((from_server, from_client), (50, 50), "{}", logs.join("\n"));
 }

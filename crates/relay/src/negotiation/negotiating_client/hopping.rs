@@ -313,10 +313,10 @@ impl NegotiatingClient {
             return Step::Wait;
         };
         match call.advance() {
-            HopState::Waiting => match self.send_first_data() {
-                Ok(()) => self.watch_client(),
-                Err(_) => Step::End(Some(Reason::Gone)),
-            },
+            HopState::Waiting => {
+                self.send_first_data();
+                self.watch_client()
+            }
             HopState::Answered(answer) => self.handle_answer(answer, now),
             HopState::Failed(error) => {
                 // The node may have closed a warm connection at the same moment.
@@ -329,11 +329,15 @@ impl NegotiatingClient {
         }
     }
 
+    /// Whether this node of an overlay has data of the client that the server has not got yet.
+    pub(super) fn has_data_of_client(&self) -> bool {
+        let is_read = !(self.input.is_empty() && self.to_server.is_empty());
+        let waits = || self.client.peek().is_ok_and(|count| count > 0);
+        self.settings.overlay.is_some() && (is_read || waits())
+    }
+
     /// Sends what has come from the client to the next node, which has not answered yet.
-    ///
-    /// # Errors
-    /// The client has reset its connection.
-    fn send_first_data(&mut self) -> rustix::io::Result<()> {
+    fn send_first_data(&mut self) {
         let takes_it = |node: &NextNode| node.next.kind == NodeKind::Midspan;
         let is_ingress = !matches!(self.language, Speaker::Hop(_));
         let overlay = self.settings.overlay.as_ref();
@@ -342,20 +346,19 @@ impl NegotiatingClient {
             && self.next_node.as_deref().is_some_and(takes_it)
             && overlay.is_some_and(|overlay| overlay.first_data))
         {
-            return Ok(());
+            return;
         }
         // The session reads the bytes after the request of an exchange.
         let after: &[u8] = match self.exchange {
             Some(_) => &[],
             None => {
-                self.read_ahead()?;
+                self.read_ahead();
                 &self.input
             }
         };
         if let Stage::Hopping(call) = &mut self.stage {
             call.send_first([&self.to_server, after]);
         }
-        Ok(())
     }
 
     /// Whether the present call may be followed by another one: no byte of the client can arrive twice.

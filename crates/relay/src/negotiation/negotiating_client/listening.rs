@@ -53,12 +53,15 @@ impl NegotiatingClient {
     }
 
     /// Reads what the client has sent, as far as there is room. Its FIN stays to be read.
-    pub(super) fn read_ahead(&mut self) -> rustix::io::Result<()> {
+    pub(super) fn read_ahead(&mut self) {
         loop {
             match self.read() {
-                Ok(0) | Err(Errno::AGAIN) => return Ok(()),
+                Ok(0) | Err(Errno::AGAIN) => return,
                 Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
+                Err(_) => {
+                    self.is_reset = true;
+                    return;
+                }
             }
         }
     }

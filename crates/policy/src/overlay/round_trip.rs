@@ -90,7 +90,7 @@ impl RoundTripEstimate {
     }
 
     /// The present round trip for a route over transit nodes, which is taken only if it is better by more than the
-    /// [noise](LegNoise) of its legs.
+    /// noise of its legs.
     #[must_use]
     pub fn careful(&self, now: Time) -> Option<TimeSpan> {
         Some(self.get(now)? + self.noise.margin())

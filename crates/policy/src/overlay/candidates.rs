@@ -190,7 +190,7 @@ impl KnownOverlay {
         })
     }
 
-    /// The present round trip between two nodes, by the newest measurement of either; `None` if it is
+    /// The present round trip between two nodes with its margin, by the newest measurement of either; `None` if it is
     /// unknown, or if both report that they do not reach each other.
     pub(super) fn round_trip(
         &self,
@@ -205,7 +205,7 @@ impl KnownOverlay {
             _ => None,
         };
         match of_own {
-            Some(leg) => leg.round_trip.get(now),
+            Some(leg) => leg.round_trip.careful(now),
             None => (self.stop(now, from, 0)).round_trip_to(now, &self.stop(now, to, 0)),
         }
     }
@@ -218,14 +218,15 @@ impl<'a> Search<'a> {
         let (mut stops, mut firsts) = (Vec::with_capacity(count), Vec::with_capacity(count));
         for (place, (name, legs)) in topology.towards(exit).enumerate() {
             let stop = known.stop(now, name, place);
+            let is_straight = name == exit;
             for leg in legs {
                 // A leg over an uplink may be new, although the node is known.
                 let only = stop.state.only_leg.filter(|_| leg == name);
-                let only = only.map(|peer| peer.first_leg(now));
+                let only = only.map(|peer| peer.first_leg(now, is_straight));
                 // Without a measurement of its own, this node uses that of the node at the other end.
                 let reported = || (known.round_trip(now, own, own, leg), Health::Unknown);
                 let (round_trip, health) = only
-                    .or_else(|| known.first_leg(now, leg))
+                    .or_else(|| known.first_leg(now, leg, is_straight))
                     .unwrap_or_else(reported);
                 firsts.push(First {
                     name: leg,

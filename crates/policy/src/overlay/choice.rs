@@ -14,6 +14,8 @@
 
 mod by_load;
 #[cfg(test)]
+mod noisy_legs;
+#[cfg(test)]
 mod tests;
 
 use by_load::by_load;

@@ -365,7 +365,7 @@ impl KnownOverlay {
     /// Whether a node can be used.
     #[must_use]
     pub fn health(&self, now: Time, node: &NodeName) -> Health {
-        let leg = self.first_leg(now, node);
+        let leg = self.first_leg(now, node, true);
         leg.map_or(Health::Unknown, |(_, health)| health)
     }
 
@@ -412,14 +412,15 @@ impl KnownOverlay {
         state
     }
 
-    /// The present round trip of the leg to a node, and whether the node can be used; `None` if nothing has come
+    /// The leg to a node as the first one of a route, and whether the node can be used; `None` if nothing has come
     /// from it.
     pub(super) fn first_leg(
         &self,
         now: Time,
         node: &NodeName,
+        is_straight: bool,
     ) -> Option<(Option<TimeSpan>, Health)> {
-        Some(self.peers.get(node)?.first_leg(now))
+        Some(self.peers.get(node)?.first_leg(now, is_straight))
     }
 
     /// The newest row of a node, and when it arrived, unless it is too old.
@@ -496,10 +497,15 @@ impl KnownOverlay {
 }
 
 impl Peer {
-    /// The present round trip of the leg to the node, and whether the node can be used.
-    pub(super) fn first_leg(&self, now: Time) -> (Option<TimeSpan>, Health) {
+    /// The present round trip of the leg to the node, with a margin for its noise unless it is a straight route, and whether the
+    /// node can be used.
+    pub(super) fn first_leg(&self, now: Time, is_straight: bool) -> (Option<TimeSpan>, Health) {
         let health = self.liveness.health(now, self.rhythm(now));
-        (self.leg.round_trip.get(now), health)
+        let round_trip = match is_straight {
+            true => self.leg.round_trip.get(now),
+            false => self.leg.round_trip.careful(now),
+        };
+        (round_trip, health)
     }
 
     fn rhythm(&self, now: Time) -> Rhythm {

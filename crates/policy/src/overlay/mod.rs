@@ -42,6 +42,7 @@ mod hop;
 mod kept_share;
 mod known;
 mod lazy_rates;
+mod leg_noise;
 mod liveness;
 mod load;
 mod loss;

@@ -13,7 +13,9 @@
 //! unless the present route cannot be used at all. The route that is left by a return was not bad, so it may
 //! be taken again at once. Of the changes to a better route in an hour, the first one may come at any time, and the next ones 10,
 //! 80 and 640 s after the one before. A fifth one does not come in the hour. Then a route is left only if it takes four times as
-//! long as the best one, 640 s after the change before at the earliest, or if it cannot be used.
+//! long as the best one, 640 s after the change before at the earliest, or if it cannot be used. Each change of an hour
+//! needs a greater gain than the one before: otherwise, where round trips change all the time, small gains that last a minute would
+//! use up the changes, and a route that becomes very bad could not be left.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,8 +27,11 @@ use super::{Candidate, Route};
 pub const EVALUATION: TimeSpan = TimeSpan::from_seconds(1);
 /// This many evaluations in a row have to find a better route.
 const STREAK: u8 = 2;
-/// A clearly better route takes at most 85 % of the time of the present one, and at least 10 ms less.
-const SHARE: u64 = 85;
+/// A clearly better route takes at most this share of the time of the present one, in %, by the number of voluntary changes of the
+/// last hour, and at least 10 ms less.
+const SHARES: [u64; 4] = [85, 75, 50, UNBEARABLE];
+/// The same after the voluntary changes of an hour.
+const UNBEARABLE: u64 = 25;
 const LESS: TimeSpan = TimeSpan::from_milliseconds(10);
 /// A route within 10 % of the present one is as good.
 const NEAR: u64 = 110;
@@ -42,8 +47,6 @@ const DWELLS: [TimeSpan; 4] = [
     LONGEST_DWELL,
 ];
 const LONGEST_DWELL: TimeSpan = TimeSpan::from_seconds(640);
-/// After the voluntary changes of an hour, a route that takes this many times as long as the best one is left.
-const UNBEARABLE: u64 = 4;
 /// In place of the prediction of a route without a rank. No prediction is as long.
 const UNRANKED: TimeSpan = TimeSpan::from_nanoseconds(u64::MAX);
 /// Most routes that are remembered as left.
@@ -166,15 +169,16 @@ impl PresentRoute {
             (None, None) => self.streak = 0,
             (Some((_, time)), _) => {
                 let better = ranked.iter().find(|(route, other)| {
-                    is_clearly_better(*other, time) && self.may_return(now, route, *other, time)
+                    self.is_clearly_better(*other, time)
+                        && self.may_return(now, route, *other, time)
                 });
                 self.streak = match better {
                     Some(_) => self.streak.saturating_add(1),
                     None => 0,
                 };
-                if let Some((better, other)) = better
+                if let Some((better, _)) = better
                     && self.streak >= STREAK
-                    && let Some(kind) = self.may_change(now, *other, time)
+                    && let Some(kind) = self.may_change(now)
                 {
                     self.change(now, better, kind);
                 }
@@ -205,7 +209,7 @@ impl PresentRoute {
     }
 
     /// Whether a better route may be taken now.
-    fn may_change(&self, now: Time, its: TimeSpan, present: TimeSpan) -> Option<Kind> {
+    fn may_change(&self, now: Time) -> Option<Kind> {
         let is_over = |last: Option<Time>, dwell| last.is_none_or(|last| now.since(last) >= dwell);
         match DWELLS.get(self.voluntary.len()) {
             Some(dwell) => {
@@ -213,10 +217,15 @@ impl PresentRoute {
                 is_over(last, *dwell).then_some(Kind::Voluntary)
             }
             None => {
-                let is_unbearable = its * UNBEARABLE <= present;
-                (is_unbearable && is_over(self.changed, LONGEST_DWELL)).then_some(Kind::Forced)
+                let is_long_ago = is_over(self.changed, LONGEST_DWELL);
+                is_long_ago.then_some(Kind::Forced)
             }
         }
+    }
+
+    fn is_clearly_better(&self, time: TimeSpan, present: TimeSpan) -> bool {
+        let share = SHARES.get(self.voluntary.len()).unwrap_or(&UNBEARABLE);
+        time * 100 <= present * *share && present - time >= LESS
     }
 
     fn change(&mut self, now: Time, to: &Route, kind: Kind) {
@@ -240,10 +249,6 @@ impl PresentRoute {
             }
         }
     }
-}
-
-fn is_clearly_better(time: TimeSpan, present: TimeSpan) -> bool {
-    time * 100 <= present * SHARE && present - time >= LESS
 }
 
 #[cfg(test)]
@@ -343,14 +348,34 @@ mod tests {
         // And again: away at once, because the change before is 80 s old, and back not within ten minutes.
         assert_eq!(run(&mut present, 600..660, &[900, 400]), [601]);
         // The fourth voluntary change needs 640 s.
-        assert_eq!(run(&mut present, 660..2_000, &[300, 900]), [1_241]);
-        // A fifth one within an hour after the first one does not happen.
-        assert_eq!(run(&mut present, 2_000..4_000, &[900, 300]), [3_621]);
+        assert_eq!(run(&mut present, 660..2_000, &[200, 900]), [1_241]);
+        // A fifth one within an hour after the first one does not happen, and a third part of the time is enough for the third
+        // one of an hour only.
+        assert_eq!(run(&mut present, 2_000..4_000, &[900, 300]), [3_923]);
         let changes = Changes {
             voluntary: 5,
             forced: 0,
         };
         assert_eq!(present.changes(), changes);
+    }
+
+    #[test]
+    fn each_change_of_an_hour_needs_a_greater_gain() {
+        let mut present = PresentRoute::default();
+        run(&mut present, 0..20, &[1_000, 1_000]);
+        for (seconds, too_little, enough) in [
+            (20, [1_000, 860], [1_000, 850]),
+            (1_000, [760, 1_000], [750, 1_000]),
+            (2_000, [1_000, 510], [1_000, 500]),
+            (3_000, [260, 1_000], [250, 1_000]),
+        ] {
+            assert_eq!(run(&mut present, seconds..seconds + 500, &too_little), []);
+            let changed = seconds + 501;
+            assert_eq!(
+                run(&mut present, seconds + 500..changed + 20, &enough),
+                [changed]
+            );
+        }
     }
 
     #[test]
@@ -361,7 +386,7 @@ mod tests {
             (20..50, [900, 400], 21),
             (50..600, [300, 400], 322),
             (600..660, [900, 400], 601),
-            (660..2_000, [300, 900], 1_241),
+            (660..2_000, [200, 900], 1_241),
             // Four times as long as the best one: at once, and then after 640 s.
             (2_000..2_100, [1_300, 300], 2_001),
             (2_100..2_700, [300, 1_300], 2_641),

@@ -2,6 +2,8 @@
 
 use midspan_units::{Time, TimeSpan};
 
+use super::leg_noise::LegNoise;
+
 /// The *present* round trip is the smallest of the newest 4 to 8 s: long enough that one sample behind
 /// a burst does not count, short enough that a leg that has become slow is seen to be slow after
 /// 2 × 4 s.
@@ -18,6 +20,7 @@ const KEPT: TimeSpan = TimeSpan::from_seconds(600);
 pub struct RoundTripEstimate {
     present: RecentMinimum,
     base: RecentMinimum,
+    noise: LegNoise,
     smoothed: Option<TimeSpan>,
     noted: Option<Time>,
 }
@@ -31,10 +34,15 @@ struct RecentMinimum {
 }
 
 impl RecentMinimum {
+    /// Whether the next sample begins a new span.
+    fn is_over(&self, now: Time, span: TimeSpan) -> bool {
+        self.present.is_none() || now.since(self.begin) >= span
+    }
+
     fn note(&mut self, now: Time, sample: TimeSpan, span: TimeSpan) {
-        let elapsed = now.since(self.begin);
-        if self.present.is_none() || elapsed >= span {
-            self.before = self.present.filter(|_| elapsed < span * 2);
+        if self.is_over(now, span) {
+            let is_newest = now.since(self.begin) < span * 2;
+            self.before = self.present.filter(|_| is_newest);
             self.present = None;
             self.begin = now;
         }
@@ -58,6 +66,12 @@ impl RoundTripEstimate {
         if self.get(now).is_none() {
             *self = Self::default();
         }
+        // Once in each span: values between would only repeat it.
+        if self.present.is_over(now, PRESENT)
+            && let Some(value) = self.present.get()
+        {
+            self.noise.note(now, value);
+        }
         self.present.note(now, sample, PRESENT);
         self.base.note(now, sample, BASE);
         // The weights of RFC 6298.
@@ -73,6 +87,13 @@ impl RoundTripEstimate {
     pub fn get(&self, now: Time) -> Option<TimeSpan> {
         let noted = self.noted.filter(|noted| now.since(*noted) < KEPT);
         noted.and(self.present.get())
+    }
+
+    /// The present round trip for a route over transit nodes, which is taken only if it is better by more than the
+    /// noise of its legs.
+    #[must_use]
+    pub fn careful(&self, now: Time) -> Option<TimeSpan> {
+        Some(self.get(now)? + self.noise.margin())
     }
 
     /// The base round trip.

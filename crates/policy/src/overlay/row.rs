@@ -31,7 +31,7 @@ pub struct Row {
 pub struct RowLeg {
     /// The node at its other end.
     pub to: NodeName,
-    /// Its present round trip.
+    /// Its present round trip, with a margin if it is noisy: for other nodes, it is always a leg of a route over transit nodes.
     pub round_trip: TimeSpan,
     /// Its loss, in the direction of the node at its other end.
     pub loss: Probability,
@@ -105,7 +105,7 @@ impl RowLeg {
         let loss = Probability::from_f64(leg.loss.get(now));
         Some(Self {
             to,
-            round_trip: leg.round_trip.get(now)?,
+            round_trip: leg.round_trip.careful(now)?,
             loss: loss.or_else(|| Probability::from_f64(UNKNOWN_LOSS))?,
             rate: leg.rate.get(now),
             congestion: leg.congestion,

@@ -209,6 +209,12 @@ impl KnownOverlay {
         let legs = hops.map(|(near, far)| self.plain_leg(now, overlay, (far, near), rates));
         let mut legs = legs.collect::<Option<Vec<_>>>()?;
         legs.reverse();
+        // A straight route has no margin.
+        if let ([exit], [leg]) = (route.nodes(), legs.as_mut_slice())
+            && let Some(measured) = self.leg_to(exit).and_then(|it| it.round_trip.get(now))
+        {
+            leg.round_trip = measured;
+        }
         Some(legs)
     }
 
@@ -257,7 +263,7 @@ impl KnownOverlay {
             _ => None,
         };
         if let Some(leg) = of_own {
-            return leg.round_trip.get(now);
+            return leg.round_trip.careful(now);
         }
         let reported = |from: &NodeName, to: &NodeName| {
             let (at, row) = self.row(now, from)?;

@@ -108,6 +108,6 @@ impl<'a> Stop<'a> {
             None => legs.get(to.name),
             Some(_) => legs.get(&to.name.node()),
         }?;
-        Some((estimate.noted()?, estimate.get(now)?))
+        Some((estimate.noted()?, estimate.careful(now)?))
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use midspan_explicit::Credentials;
 use midspan_policy::{Network, Request};
+use midspan_units::TimeSpan;
 
 use super::access::AccessRules;
 use super::leg_socket::LegSocket;
 use super::listener::{Destination, Language, Listener, Negotiation};
-use super::negotiation::LONGEST_LOOK_UP;
 use super::openings::{Openings, Released};
 use super::system;
 
@@ -70,7 +70,8 @@ impl Negotiator {
             language: Language::Original,
             users: None,
             access: AccessRules::default(),
-            timeout: LONGEST_LOOK_UP,
+            // Such a client sends no request to the proxy, so nothing waits for this time.
+            timeout: TimeSpan::from_seconds(10),
             proxies: None,
             header: None,
             overlay: Some(overlay.clone()),

@@ -47,6 +47,7 @@ fn overlay() -> Overlay {
             ..ChoiceSettings::default()
         },
         warm: false,
+        first_data: false,
         uplinks: Vec::new(),
         secret: None,
     }

@@ -19,7 +19,7 @@ use crate::measure::{FlowRun, Measure};
 /// `results_change_only_with_the_version` finds such a change.
 pub const RUNS: RunKind = RunKind {
     name: "sim",
-    version: 3,
+    version: 4,
     before: None,
 };
 

@@ -93,9 +93,12 @@ pub struct SenderConfiguration {
     /// Whether CUBIC's slow start ends when a round trip or a train of ACKs shows that the path is
     /// full (HyStart), as in Linux.
     pub hystart: bool,
-    /// Whether each segment that is acknowledged or selectively acknowledged for the first time shows a round trip, unless it
-    /// was sent twice, as in Linux. Otherwise one segment is timed in each round trip (RFC 6298 §3).
-    pub times_every_segment: bool,
+    /// Whether the sender keeps the state of every segment, as Linux does: each segment that is acknowledged or
+    /// selectively acknowledged for the first time shows a round trip, unless it was sent twice; with SACK, losses
+    /// are found by time (RFC 8985), and Reno and CUBIC lower cwnd in proportion to what is delivered (RFC 9937).
+    /// Otherwise one segment is timed in each round trip (RFC 6298 §3), and duplicate ACKs show losses (RFC 6675).
+    /// BBR always has this state.
+    pub tracks_segments: bool,
     /// Whether cwnd grows only while it limits sending (RFC 9438 §4.2, RFC 7661).
     pub grow_only_when_limited: bool,
     /// Granularity of the clock that measures the round-trip time (G in RFC 6298).
@@ -133,7 +136,7 @@ impl Default for SenderConfiguration {
             threshold_from_cwnd: false,
             byte_counting: ByteCounting::Off,
             hystart: false,
-            times_every_segment: false,
+            tracks_segments: false,
             grow_only_when_limited: true,
             clock_granularity: TimeSpan::from_milliseconds(1),
             initial_timeout: TimeSpan::from_seconds(1),

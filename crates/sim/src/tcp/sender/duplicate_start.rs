@@ -48,7 +48,7 @@ impl Sender {
         self.configuration.segment_size = kept;
         self.configuration.segment_ceiling = Some(kept);
         self.cwnd = u64::from(kept) * u64::from(self.configuration.initial_window);
-        if self.is_bbr() {
+        if self.uses_rack {
             self.lose_everything();
             return;
         }

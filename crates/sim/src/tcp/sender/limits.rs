@@ -87,13 +87,13 @@ impl Sender {
         if self.phase != Phase::Open || self.unacknowledged == self.written {
             return Limit::Idle;
         }
-        if self.is_bbr() && self.is_held_by_bbr(now) {
+        if self.uses_rack && self.is_held_back(now) {
             return Limit::Busy;
         }
         let segment = self.segment_size();
         let paced = self.configuration.pacing_rate.is_some() && now < self.next_release;
         // A loss has just lowered cwnd: in recovery, cwnd is the limit.
-        let by_cwnd = !self.is_bbr()
+        let by_cwnd = !self.uses_rack
             && self.unacknowledged + self.cwnd + self.beyond_cwnd() < self.next + segment;
         if by_cwnd || self.recovering || paced {
             return Limit::Busy;

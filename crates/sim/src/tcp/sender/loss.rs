@@ -18,7 +18,7 @@ impl Sender {
 
     /// ssthresh after a loss: half of the data in flight (RFC 5681, equation 4), or CUBIC's share.
     /// The amounts that fast recovery and limited transmit add to the window do not count.
-    fn reduced_threshold(&mut self) -> u64 {
+    pub(super) fn reduced_threshold(&mut self) -> u64 {
         let under_way = if self.recovering {
             self.ssthresh
         } else if self.configuration.threshold_from_cwnd {

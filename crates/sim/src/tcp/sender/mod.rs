@@ -16,11 +16,13 @@
 //! has a file: `tahoe`, `reno`, `new_reno`, `sack`. `cubic` has SACK's recovery, and its own growth
 //! of cwnd.
 //!
-//! BBR and the round trips of every segment need each segment tracked: `tracker` holds this state, in `segments` (what
-//! is in flight), `delivery_rate` and `timing` (the round trip of every ACK). `bbr` decides on cwnd and the
-//! pacing rate, `rack` is its loss recovery, and `paced` chooses the next segment.
+//! BBR, and Reno and CUBIC as in Linux, need each segment tracked: `tracker` holds this state, in `segments` (what
+//! is in flight), `delivery_rate` and `timing` (the round trip of every ACK). `rack` is the loss recovery of such a
+//! sender, `paced` chooses the next segment, and `control` is what the congestion control does: `bbr`, or `growth`
+//! (as far as cwnd is used: `usage`) and, in recovery, `prr`.
 
 mod bbr;
+mod control;
 mod cubic;
 mod decision;
 mod delivery_rate;
@@ -32,6 +34,7 @@ mod limits;
 mod loss;
 mod new_reno;
 mod paced;
+mod prr;
 mod rack;
 mod reno;
 mod round_trip;
@@ -44,6 +47,7 @@ mod tests;
 mod timing;
 mod tracker;
 mod transmit;
+mod usage;
 mod window_scale;
 
 use midspan_units::Time;
@@ -122,8 +126,10 @@ pub struct Sender {
     timers: Timers<{ Timer::Retransmission as usize }, 3>,
     counters: SenderCounters,
     limits: Limits,
-    /// What BBR needs to know of every segment; `None` if BBR is not used.
+    /// The state of every segment; `None` if nothing needs it.
     tracker: Option<Box<Tracker>>,
+    /// Whether losses are found by time (RFC 8985), and not by duplicate ACKs.
+    uses_rack: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,6 +174,8 @@ impl Sender {
             .insert(ceiling.unwrap_or(configuration.segment_size));
         configuration.segment_size = configuration.segment_size.min(ceiling);
         let segment = u64::from(configuration.segment_size);
+        let variant = configuration.variant;
+        let is_tracked = variant == Variant::Bbr || configuration.tracks_segments;
         Self {
             flight_limit: configuration.window_limit.max(segment),
             phase: Phase::Closed,
@@ -205,8 +213,8 @@ impl Sender {
             timers: Timers::new(),
             counters: SenderCounters::default(),
             limits: Limits::default(),
-            tracker: (configuration.variant == Variant::Bbr || configuration.times_every_segment)
-                .then(Self::own_tracker),
+            tracker: is_tracked.then(Self::own_tracker),
+            uses_rack: is_tracked && variant.is_selective(),
             configuration,
         }
     }
@@ -266,9 +274,10 @@ impl Sender {
         };
         let mut has_round_trip = false;
         let news = if self.tracker.is_some() {
-            let tracked = self.track_acknowledgement(now, ack);
+            let mut tracked = self.track_acknowledgement(now, ack);
             has_round_trip = tracked.round_trip.is_some();
-            if self.is_bbr() {
+            if self.uses_rack {
+                tracked.window_moved = window_moved;
                 self.react(now, ack, &tracked);
                 self.check_invariants();
                 return;
@@ -291,7 +300,7 @@ impl Sender {
                 self.duplicate(now);
             }
         }
-        if self.configuration.times_every_segment {
+        if self.configuration.tracks_segments {
             self.publish_timing(has_round_trip);
         }
         self.check_invariants();
@@ -307,7 +316,7 @@ impl Sender {
                 self.timeouts_in_row.0 += 1;
                 self.round_trip.back_off();
             }
-            Some(Timer::Retransmission) if self.is_bbr() => self.tracked_timeout(now),
+            Some(Timer::Retransmission) if self.uses_rack => self.tracked_timeout(now),
             Some(Timer::Retransmission) => self.time_out(now),
             Some(Timer::Persist) => {
                 self.probe = true;
@@ -324,6 +333,9 @@ impl Sender {
         let segment = self.next_segment(now);
         if segment.is_none() {
             self.note_limit(now);
+            if self.uses_rack {
+                self.note_usage();
+            }
         }
         self.check_invariants();
         segment

@@ -1,4 +1,4 @@
-//! Chooses the next segment of a sender with BBR: bursts at the pacing rate, lost segments first.
+//! Chooses the next segment of a sender with tracked segments: lost segments first, and bursts at the pacing rate.
 
 use midspan_units::{Time, TimeSpan};
 
@@ -17,7 +17,7 @@ impl Sender {
         if self.cut.is_some() {
             return self.take_cut();
         }
-        if self.tracker.as_ref()?.bbr.is_none() {
+        if self.is_bbr() && self.tracker.as_ref()?.bbr.is_none() {
             // Without a handshake, the connection is open from the start.
             self.begin_tracking(now);
         }
@@ -103,7 +103,7 @@ impl Sender {
     }
 
     /// Whether cwnd, loss recovery or pacing holds the next segment back.
-    pub(super) fn is_held_by_bbr(&self, now: Time) -> bool {
+    pub(super) fn is_held_back(&self, now: Time) -> bool {
         let window = self.cwnd / self.segment_size();
         self.tracker.as_ref().is_some_and(|tracker| {
             tracker.segments.in_flight() >= window
@@ -133,7 +133,11 @@ impl Sender {
             return Some(sent);
         }
         let most = self.segment_size();
-        let last = self.tracker.as_mut()?.segments.last(most)?;
+        let tracker = self.tracker.as_mut()?;
+        if let Some(probe) = &mut tracker.recovery.probe {
+            probe.is_resent = true;
+        }
+        let last = tracker.segments.last(most)?;
         Some(self.send_tracked(now, last.start, last.length()))
     }
 
@@ -155,6 +159,7 @@ impl Sender {
             self.counters.retransmissions += 1;
             self.counters.bytes_retransmitted += length;
         }
+        self.control_sent(now, end, is_new);
         self.pace_sent(now, end, length);
         if is_new {
             let pending = self
@@ -200,18 +205,25 @@ impl Sender {
         }
     }
 
-    /// The next burst leaves when this one has taken its time at the pacing rate. A burst that left
-    /// late makes up for at most half of its time.
+    /// The next burst leaves when this one has taken its time at the pacing rate. A burst of BBR that left
+    /// late makes up for at most half of its time. Without BBR, the rate includes headers.
     fn pace_sent(&mut self, now: Time, end: u64, length: u64) {
         let segments = self.counters.segments;
+        let size = length + u64::from(self.configuration.header_size);
+        let highest_rate = self.configuration.pacing_rate;
         let Some(tracker) = &mut self.tracker else {
             return;
         };
-        let rate = tracker.bbr.as_ref().map_or(0, |bbr| bbr.pacing_rate());
+        let rate = tracker.bbr.as_ref().map(|bbr| bbr.pacing_rate());
         let pace = &mut tracker.pace;
         pace.left = pace.left.saturating_sub(1);
         pace.burst = (now, end);
         pace.release = pace.release.max(now);
+        let Some(rate) = rate else {
+            pace.release +=
+                highest_rate.map_or(TimeSpan::ZERO, |rate| rate.transmission_time(size));
+            return;
+        };
         if rate == 0 || segments <= UNPACED {
             return;
         }

@@ -1,4 +1,6 @@
-//! Loss recovery of a sender with BBR: RACK-TLP (RFC 8985) and F-RTO (RFC 5682), as in Linux.
+//! Loss recovery of a sender with tracked segments: RACK-TLP (RFC 8985) and F-RTO (RFC 5682), as in Linux.
+//! Senders with BBR have it, and those with SACK whose configuration tracks segments. What cwnd becomes is up to the
+//! congestion control (`control`).
 //!
 //! A segment is lost if a segment that was sent later has arrived, and a reordering window has passed.
 //! In this way, segments that are lost again after they were sent again are found too. If no ACK comes, a
@@ -8,10 +10,10 @@
 use midspan_units::{Time, TimeSpan};
 
 use super::Sender;
-use super::bbr::{Acknowledged, Bbr, Connection, LossState};
+use super::bbr::LossState;
 use super::cubic::Cubic;
 use super::timing::Timing;
-use super::tracker::{Forced, Pending, Tracked, Tracker};
+use super::tracker::{Forced, Pending, Probe, Tracked, Tracker};
 use crate::packet::Acknowledgement;
 use crate::tcp::configuration::Variant;
 use crate::tcp::timers::Timer;
@@ -22,12 +24,6 @@ const DUPLICATE_THRESHOLD: u64 = 3;
 const MARGIN: TimeSpan = TimeSpan::from_milliseconds(2);
 
 impl Sender {
-    /// Whether BBR is the congestion control.
-    #[inline]
-    pub(super) fn is_bbr(&self) -> bool {
-        self.configuration.variant == Variant::Bbr
-    }
-
     /// A policy has chosen another congestion control for a live socket (Linux: `TCP_CONGESTION`),
     /// by its kernel name. Reno, CUBIC and BBR take effect. But nothing replaces BBR again: Linux
     /// would continue to pace such a socket, and no policy does this. Needs SACK.
@@ -46,8 +42,11 @@ impl Sender {
         if chosen == Variant::Bbr {
             let is_new = self.tracker.is_none();
             self.tracker.get_or_insert_with(Self::own_tracker);
+            let recovered_by_rack = std::mem::replace(&mut self.uses_rack, true);
             if self.is_open() {
-                self.take_over(now);
+                if !recovered_by_rack {
+                    self.take_over(now);
+                }
                 if is_new {
                     self.begin_tracking(now);
                 } else {
@@ -67,24 +66,6 @@ impl Sender {
         }
         if self.is_bbr() {
             self.begin_bbr(now);
-        }
-    }
-
-    /// A policy lets BBR begin again, if it is the congestion control (Linux: `TCP_CONGESTION`, twice).
-    pub fn begin_bbr_again(&mut self, now: Time) {
-        if self.is_bbr() && self.is_open() {
-            self.begin_bbr(now);
-        }
-    }
-
-    /// BBR begins.
-    fn begin_bbr(&mut self, now: Time) {
-        self.ssthresh = u64::MAX;
-        let Some(connection) = self.connection(now) else {
-            return;
-        };
-        if let Some(tracker) = &mut self.tracker {
-            tracker.bbr = Some(Bbr::new(tracker.stream(), &connection));
         }
     }
 
@@ -140,32 +121,6 @@ impl Sender {
         }
     }
 
-    /// The connection as BBR sees it.
-    pub(super) fn connection(&self, now: Time) -> Option<Connection> {
-        let tracker = self.tracker.as_ref()?;
-        let segment = self.segment_size();
-        let header = u64::from(self.configuration.header_size);
-        let limit = self.configuration.pacing_rate.map_or(u64::MAX, |rate| {
-            let rate = u128::from(rate.bytes_per_second()) * u128::from(segment);
-            u64::try_from(rate / u128::from(segment + header)).unwrap_or(u64::MAX)
-        });
-        Some(Connection {
-            now,
-            delivered: tracker.rate.delivered(),
-            delivered_at: tracker.rate.delivered_at(),
-            lost: tracker.segments.total_lost(),
-            in_flight: tracker.segments.in_flight(),
-            window: self.cwnd / segment,
-            state: tracker.recovery.state,
-            smoothed: tracker.timing.smoothed(),
-            shortest: tracker.timing.shortest(),
-            segment,
-            release: tracker.pace.release,
-            rate_limit: limit,
-            is_application_limited: tracker.rate.is_application_limited(),
-        })
-    }
-
     /// An ACK has arrived, and its segments are delivered: the rest of Linux's `tcp_ack`.
     pub(super) fn react(&mut self, now: Time, ack: &Acknowledgement, tracked: &Tracked) {
         let advanced = ack.number > self.unacknowledged && ack.number <= self.highest;
@@ -185,42 +140,7 @@ impl Sender {
         } else if advanced || tracked.is_later_than_first {
             self.restart_tracked_timer(now);
         }
-        self.run_bbr(now, tracked);
-    }
-
-    fn run_bbr(&mut self, now: Time, tracked: &Tracked) {
-        let Some(connection) = self.connection(now) else {
-            return;
-        };
-        let Some(tracker) = &mut self.tracker else {
-            return;
-        };
-        let Some(bbr) = &mut tracker.bbr else {
-            return;
-        };
-        let reaction = bbr.handle_acknowledged(
-            &connection,
-            &Acknowledged {
-                segments: tracked.delivered,
-                losses: connection.lost - tracked.prior_lost,
-                prior_in_flight: tracked.prior_in_flight,
-                sample: tracked.sample,
-                round_trip: tracked.round_trip,
-                is_delayed: tracked.is_delayed,
-            },
-        );
-        if reaction.limits_flight {
-            tracker.rate.limit_by_application(connection.in_flight);
-        }
-        self.set_window(reaction.window);
-        if let Some(threshold) = reaction.threshold {
-            self.ssthresh = threshold.saturating_mul(connection.segment);
-        }
-    }
-
-    /// Sets cwnd, in segments.
-    pub(super) fn set_window(&mut self, segments: u64) {
-        self.cwnd = segments.max(1).saturating_mul(self.segment_size());
+        self.control(now, advanced, tracked);
     }
 
     /// Copies what the timing of all ACKs has shown to the estimator that others read.
@@ -251,16 +171,27 @@ impl Sender {
         if advanced {
             recovery.timeouts = 0;
         }
-        if recovery.probe.is_some_and(|end| number >= end) {
-            recovery.probe = None;
-        }
+        let is_duplicate = !advanced && !tracked.news && !tracked.window_moved;
+        let repaired = recovery.end_probe(number, is_duplicate);
         let is_orderly = tracker.segments.arrived() == 0 && !tracker.segments.has_lost();
-        if recovery.state == LossState::Open && advanced && is_orderly {
-            return false;
-        }
-        if recovery.state == LossState::Recovery && number >= recovery.end {
+        let is_over = recovery.state == LossState::Recovery && number >= recovery.end;
+        if is_over {
             recovery.state = LossState::Open;
         }
+        let is_open = recovery.state == LossState::Open;
+        if repaired {
+            self.begin_reduction();
+        }
+        if repaired || is_over {
+            self.end_reduction();
+        }
+        if is_open && !is_over && advanced && is_orderly {
+            return false;
+        }
+        let Some(tracker) = &mut self.tracker else {
+            return false;
+        };
+        let recovery = &mut tracker.recovery;
         if recovery.state == LossState::TimedOut {
             let spurious = (advanced && tracked.answers_original)
                 || (recovery.may_be_spurious && tracked.original_arrived);
@@ -268,9 +199,7 @@ impl Sender {
                 recovery.state = LossState::Open;
                 recovery.may_be_spurious = false;
                 tracker.segments.find_again();
-                if let Some(bbr) = &mut tracker.bbr {
-                    bbr.handle_undo(&connection);
-                }
+                self.undo_timeout(&connection);
             } else {
                 if recovery.may_be_spurious {
                     if highest > recovery.end {
@@ -300,12 +229,9 @@ impl Sender {
 
     fn enter_recovery(&mut self) {
         self.counters.fast_retransmits += 1;
-        let window = self.cwnd / self.segment_size();
+        self.begin_reduction();
         let end = self.highest;
         if let Some(tracker) = &mut self.tracker {
-            if let Some(bbr) = &mut tracker.bbr {
-                bbr.handle_loss(window);
-            }
             tracker.recovery.state = LossState::Recovery;
             tracker.recovery.end = end;
             tracker.recovery.probe = None;
@@ -349,6 +275,7 @@ impl Sender {
                 }
                 if found && state != LossState::Recovery {
                     self.enter_recovery();
+                    self.reduce_without_ack();
                 }
             }
         }
@@ -360,7 +287,10 @@ impl Sender {
         if let Some(tracker) = &mut self.tracker
             && tracker.recovery.probe.is_none()
         {
-            tracker.recovery.probe = Some(end);
+            tracker.recovery.probe = Some(Probe {
+                end,
+                is_resent: false,
+            });
             tracker.recovery.forced = Some(Forced::Probe);
         }
         self.arm(now, Pending::Timeout);
@@ -374,11 +304,7 @@ impl Sender {
             (count, at) if at == self.unacknowledged => (count + 1, at),
             _ => (1, self.unacknowledged),
         };
-        let (number, highest, window) = (
-            self.unacknowledged,
-            self.highest,
-            self.cwnd / self.segment_size(),
-        );
+        let (number, highest) = (self.unacknowledged, self.highest);
         let Some(tracker) = &mut self.tracker else {
             return;
         };
@@ -394,14 +320,16 @@ impl Sender {
         for start in lost {
             tracker.segments.lose(start);
         }
-        let recovery = &mut tracker.recovery;
+        let recovery = tracker.recovery;
         let is_new = recovery.state == LossState::Open;
-        let saves = is_new
+        let is_first = is_new
             || recovery.end <= number
             || (recovery.state == LossState::TimedOut && recovery.timeouts == 0);
-        if saves && let Some(bbr) = &mut tracker.bbr {
-            bbr.handle_loss(window);
-        }
+        self.reduce_by_timeout(is_first);
+        let Some(tracker) = &mut self.tracker else {
+            return;
+        };
+        let recovery = &mut tracker.recovery;
         recovery.state = LossState::TimedOut;
         recovery.end = highest;
         recovery.probe = None;
@@ -410,17 +338,9 @@ impl Sender {
         recovery.timeouts += 1;
         let in_flight = tracker.segments.in_flight();
         self.set_window(in_flight + 1);
-        if let Some(connection) = self.connection(now)
-            && let Some(bbr) = self.bbr_mut()
-        {
-            bbr.handle_timeout(&connection);
-        }
+        self.note_timeout(now);
         self.round_trip.back_off();
         self.arm(now, Pending::Timeout);
-    }
-
-    fn bbr_mut(&mut self) -> Option<&mut Bbr> {
-        self.tracker.as_mut()?.bbr.as_mut()
     }
 
     /// Starts the timer again after progress: for a probe if one may be sent, otherwise for a
@@ -490,12 +410,19 @@ impl Sender {
         self.timers.set(Timer::Retransmission, deadline + held);
     }
 
-    /// Everything that was sent is lost: the peer took none of it as it was sent.
+    /// Everything that was sent is lost, because the peer took none of it as it was sent. Unless BBR is used, it is
+    /// sent again as after a time-out: this is no sign of congestion.
     pub(super) fn lose_everything(&mut self) {
+        let highest = self.highest;
         if let Some(tracker) = &mut self.tracker {
             let starts: Vec<u64> = tracker.segments.missing().map(|one| one.start).collect();
             for start in starts {
                 tracker.segments.lose(start);
+            }
+            if tracker.bbr.is_none() {
+                tracker.recovery.state = LossState::TimedOut;
+                tracker.recovery.end = highest;
+                tracker.recovery.may_be_spurious = false;
             }
         }
     }

@@ -38,7 +38,7 @@ impl Sender {
     }
 
     fn delivery_rate(&self) -> Option<BitRate> {
-        if !self.is_bbr() {
+        if !self.uses_rack {
             return self.round_trip.delivery_rate();
         }
         let (segments, span) = self.tracker.as_ref()?.rate.newest()?;

@@ -1,23 +1,26 @@
-//! The state that a sender tracks for every segment, for BBR and for its loss recovery.
+//! The state that a sender tracks for every segment, for BBR and for loss recovery by time.
 //!
-//! A sender with BBR has a tracker from the start. A sender whose congestion control may change
-//! while data flows has one too. Until the change, this tracker only records deliveries and round
-//! trips, so that BBR begins with them, as in Linux, where every socket measures them.
+//! A sender with BBR has a tracker from the start, and one whose configuration tracks segments. A sender whose
+//! congestion control may change while data flows has one too. Until the change, this tracker only records deliveries
+//! and round trips, so that BBR begins with them, as in Linux, where every socket measures them.
 
 use midspan_link::Stream;
 use midspan_units::{Time, TimeSpan};
 
 use super::Sender;
 use super::bbr::{Bbr, LossState};
+use super::control::Windows;
 use super::delivery_rate::{DeliveryRate, NewestDelivered, RateSample};
+use super::prr::Reduction;
 use super::segments::{Segment, Segments};
 use super::timing::Timing;
+use super::usage::Usage;
 use crate::packet::Acknowledgement;
 use crate::random::stream_for;
 
 /// A segment that is sent again into an empty path may be acknowledged a little sooner than any segment
-/// before: by less than 1/`ALONE` of the round trip. The timestamps of a kernel show whether an ACK
-/// answers the original (RFC 3522); here the time does.
+/// before: by less than 1/`ALONE` of the round trip. A kernel has measured the handshake, which is shorter still,
+/// and timestamps show it whether an ACK answers the original (RFC 3522); here the time does.
 const ALONE: u64 = 8;
 
 /// The tracked state of a sender.
@@ -29,9 +32,12 @@ pub(super) struct Tracker {
     pub(super) rack: Rack,
     pub(super) recovery: Recovery,
     pub(super) pace: Pace,
+    pub(super) usage: Usage,
     /// BBR, once the connection is open and if it is the congestion control.
     pub(super) bbr: Option<Bbr>,
-    /// The largest end of a delivered segment.
+    /// The largest end of a segment that was delivered before this ACK, and up to now. An ACK that delivers several
+    /// segments does not show their order.
+    highest_before: u64,
     highest_delivered: u64,
     stream: Stream,
 }
@@ -57,14 +63,43 @@ pub(super) struct Recovery {
     pub(super) end: u64,
     /// After a time-out, until it is clear that it was not spurious (RFC 5682: F-RTO).
     pub(super) may_be_spurious: bool,
-    /// The end of the data at the time of the last probe for a lost tail, until acknowledged.
-    pub(super) probe: Option<u64>,
+    /// The last probe for a lost tail, until an ACK has shown whether it was needed.
+    pub(super) probe: Option<Probe>,
+    /// How cwnd comes down to ssthresh, except with BBR.
+    pub(super) reduction: Reduction,
+    /// cwnd and ssthresh before the last time-out, except with BBR.
+    pub(super) before: Windows,
     /// What the retransmission timer waits for.
     pub(super) pending: Pending,
     /// A segment that leaves next, whatever cwnd and the pacing rate.
     pub(super) forced: Option<Forced>,
     /// Time-outs since data was last newly acknowledged.
     pub(super) timeouts: u32,
+}
+
+/// A probe for a lost tail that is in flight.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Probe {
+    /// The end of the data that had been sent.
+    pub(super) end: u64,
+    /// It was the last segment again, and no new data.
+    pub(super) is_resent: bool,
+}
+
+impl Recovery {
+    /// Everything before `number` is acknowledged, perhaps by an ACK that contains nothing else. Returns whether the
+    /// probe has repaired a loss that nothing else has shown (RFC 8985 §7.4.2; Linux: `tcp_process_tlp_ack`): data
+    /// after it was acknowledged, and no duplicate ACK has shown that the original had arrived too.
+    pub(super) fn end_probe(&mut self, number: u64, is_duplicate: bool) -> bool {
+        let Some(probe) = self.probe.filter(|probe| number >= probe.end) else {
+            return false;
+        };
+        let repaired = probe.is_resent && number > probe.end;
+        if repaired || is_duplicate || !probe.is_resent {
+            self.probe = None;
+        }
+        repaired
+    }
 }
 
 /// Why the retransmission timer runs.
@@ -104,6 +139,8 @@ pub(super) struct Pace {
 pub(super) struct Tracked {
     /// It has new information about data beyond a gap.
     pub(super) news: bool,
+    /// It has moved the end of the peer's window.
+    pub(super) window_moved: bool,
     /// Segments that it newly acknowledges.
     pub(super) delivered: u64,
     /// Segments that were acknowledged without a gap.
@@ -131,6 +168,8 @@ struct Times {
     first_selective: Option<Time>,
     last_selective: Option<Time>,
     resent_in_order: bool,
+    /// When the first segment was sent again that the ACK delivers in order, if the ACK answers this.
+    by_timestamp: Option<Time>,
 }
 
 impl Tracker {
@@ -142,7 +181,9 @@ impl Tracker {
             rack: Rack::default(),
             recovery: Recovery::default(),
             pace: Pace::default(),
+            usage: Usage::default(),
             bbr: None,
+            highest_before: 0,
             highest_delivered: 0,
             stream,
         }
@@ -164,18 +205,23 @@ impl Tracker {
         tracked.delivered += 1;
         let sent = segment.snapshot.sent();
         let round_trip = now.since(sent);
-        let shortest = self.timing.shortest().unwrap_or_default();
         // The ACK of a segment that was sent twice may be that of its first sending.
-        if !segment.was_resent || round_trip >= shortest {
+        if !segment.was_resent || round_trip >= self.least_answer() {
             self.rack.advanced = true;
             self.rack.round_trip = round_trip;
             self.rack.sent = self.rack.sent.max((sent, segment.end));
         }
         if !segment.was_resent {
-            self.rack.reordering_seen |= segment.end < self.highest_delivered;
+            self.rack.reordering_seen |= segment.end < self.highest_before;
             tracked.original_arrived |= segment.end <= self.recovery.end;
         }
         self.highest_delivered = self.highest_delivered.max(segment.end);
+    }
+
+    /// An ACK that comes sooner after a segment was sent again answers an earlier sending.
+    fn least_answer(&self) -> TimeSpan {
+        let shortest = self.timing.shortest().unwrap_or_default();
+        shortest - shortest / ALONE
     }
 }
 
@@ -227,6 +273,7 @@ impl Sender {
             prior_lost: tracker.segments.total_lost(),
             ..Tracked::default()
         };
+        tracker.highest_before = tracker.highest_delivered;
         let mut newest = NewestDelivered::default();
         let mut times = Times::default();
         let mut delivered: Vec<Segment> = Vec::new();
@@ -254,7 +301,7 @@ impl Sender {
         }
         let had_arrived = tracker.segments.arrived() > 0;
         if ack.number > unacknowledged && ack.number <= self.highest {
-            let shortest = tracker.timing.shortest().unwrap_or_default();
+            let least_answer = tracker.least_answer();
             let mut gone: Vec<(Segment, bool)> = Vec::new();
             tracker.segments.acknowledge(ack.number, |one| {
                 gone.push((one.segment, one.before));
@@ -263,10 +310,12 @@ impl Sender {
             for (index, (segment, before)) in gone.into_iter().enumerate() {
                 let sent = segment.snapshot.sent();
                 if index == 0 && segment.was_resent && !before {
-                    tracked.answers_original = now.since(sent) < shortest - shortest / ALONE;
+                    tracked.answers_original = now.since(sent) < least_answer;
                 }
                 if segment.was_resent {
                     times.resent_in_order = true;
+                    let answers_this = !before && now.since(sent) >= least_answer;
+                    times.by_timestamp = times.by_timestamp.or(answers_this.then_some(sent));
                 } else if !before {
                     times.first_in_order = times.first_in_order.or(Some(sent));
                     times.last_in_order = Some(sent);
@@ -309,7 +358,8 @@ impl Tracked {
     /// Measures the round trip as `tcp_clean_rtx_queue` does in Linux. Of the segments that the ACK delivers,
     /// the oldest one gives the round trip for the estimator, and the newest one that for BBR. A segment that
     /// was sent again does not count. If the ACK number covers such a segment, no segment below this number
-    /// counts.
+    /// counts; if nothing else counts then, the time since it was sent again does, because the ACK echoes its
+    /// timestamp (RFC 7323 §4.1).
     fn measure_round_trip(
         &mut self,
         now: Time,
@@ -326,7 +376,11 @@ impl Tracked {
         if times.last_selective.is_some() {
             newest = times.last_selective.map(since);
         }
-        let Some(oldest) = in_order.or(times.first_selective).map(since) else {
+        let oldest = in_order.or(times.first_selective);
+        if oldest.is_none() {
+            newest = times.by_timestamp.map(since);
+        }
+        let Some(oldest) = oldest.or(times.by_timestamp).map(since) else {
             return;
         };
         self.round_trip = newest;

@@ -14,7 +14,7 @@ impl Sender {
             Phase::Synchronise => return Some(self.synchronise(now)),
             Phase::Closed | Phase::Synchronised => return None,
         }
-        if self.is_bbr() {
+        if self.uses_rack {
             return self.next_tracked(now);
         }
         if self.is_held_by_pacing(now) {

@@ -4,6 +4,7 @@
 
 mod limits;
 mod rack;
+mod rack_cubic;
 mod recovery;
 mod selective;
 mod slow_start;

@@ -12,7 +12,7 @@ fn after_a_round_trip() -> Script {
 
 /// Lets all deadlines up to `until` pass; returns what is sent, with times rounded down. (Those of
 /// the pacing rate are no whole milliseconds.)
-fn until(script: &mut Script, until: u64) -> Vec<(u64, u64)> {
+pub(super) fn until(script: &mut Script, until: u64) -> Vec<(u64, u64)> {
     let mut sent = Vec::new();
     while let Some((time, _)) = script.sender.poll_timeout()
         && time <= at(until)

@@ -5,14 +5,16 @@
 //! short or clean legs, CUBIC shares more fairly with other traffic. So a leg begins with CUBIC, unless
 //! earlier sessions found the path to this peer lossy: then it begins with BBR. A leg with CUBIC changes to BBR
 //! in two cases: a long leg has lost segments while there was no queue, or a short leg keeps losing many
-//! segments while there is no queue. No leg changes back: once a socket has used BBR, Linux continues to
-//! pace this socket under every congestion control. If the machine has no BBR, the leg keeps CUBIC.
+//! segments while there is no queue. The change waits for the end of recovery (`postponed_change.rs`). No leg
+//! changes back: once a socket has used BBR, Linux continues to pace this socket under every congestion
+//! control. If the machine has no BBR, the leg keeps CUBIC.
 
-use midspan_units::TimeSpan;
+use midspan_units::{Time, TimeSpan};
 
 use crate::LegSample;
 use crate::loss_test::LossTest;
 use crate::pacing::has_queue;
+use crate::postponed_change::PostponedChange;
 
 /// The value of `congestion_control` that leaves the choice to the policy.
 pub const AUTOMATIC: &str = "auto";
@@ -77,6 +79,8 @@ pub struct CongestionControl {
     retransmitted: u32,
     /// For a short leg.
     test: LossTest,
+    /// A change that is decided, its reason, and when it is made.
+    postponed: Option<(Reason, PostponedChange)>,
 }
 
 impl CongestionControl {
@@ -93,6 +97,7 @@ impl CongestionControl {
             choice: Choice { name, reason },
             retransmitted: 0,
             test: LossTest::default(),
+            postponed: None,
         }
     }
 
@@ -106,10 +111,17 @@ impl CongestionControl {
     #[must_use]
     pub const fn is_lossy(&self) -> bool {
         let reason = self.choice.reason;
-        matches!(
+        let lossy = matches!(
             reason,
             Reason::LongAndLossy | Reason::Lossy | Reason::Learned
-        )
+        );
+        lossy || self.is_postponed()
+    }
+
+    /// Whether a change is decided that waits for the end of recovery.
+    #[must_use]
+    pub const fn is_postponed(&self) -> bool {
+        self.postponed.is_some()
     }
 
     /// Whether further losses of this leg, which is short, may change the choice. On a leg of less than a
@@ -123,7 +135,10 @@ impl CongestionControl {
     }
 
     /// Takes a reading of the leg; returns the new choice, if it changes.
-    pub fn handle_sample(&mut self, leg: &LegSample) -> Option<Choice> {
+    pub fn handle_sample(&mut self, now: Time, leg: &LegSample) -> Option<Choice> {
+        if let Some((reason, change)) = self.postponed {
+            return change.is_due(now, leg).then(|| self.change(reason));
+        }
         let is_long = leg.minimum_round_trip_time? >= LONG;
         let reason = match is_long {
             true => Reason::LongAndLossy,
@@ -137,8 +152,16 @@ impl CongestionControl {
         if self.choice.reason != Reason::Default || !loses {
             return None;
         }
+        let postponed = PostponedChange::begin(now, leg);
+        self.postponed = postponed.map(|change| (reason, change));
+        (!self.is_postponed()).then(|| self.change(reason))
+    }
+
+    /// Changes to BBR.
+    fn change(&mut self, reason: Reason) -> Choice {
+        self.postponed = None;
         self.choice = Choice { name: BBR, reason };
-        Some(self.choice)
+        self.choice
     }
 
     /// Whether a short leg keeps losing many segments while there is no queue.
@@ -173,7 +196,7 @@ mod tests {
         let changed = |least, time, retransmitted| {
             let mut control = CongestionControl::new(true, false);
             assert_eq!(control.choice().name, CUBIC);
-            let choice = control.handle_sample(&leg(least, time, retransmitted));
+            let choice = control.handle_sample(Time::ZERO, &leg(least, time, retransmitted));
             choice.map(|choice| (choice.name, choice.reason))
         };
         let lossy = Some((BBR, Reason::LongAndLossy));
@@ -183,9 +206,37 @@ mod tests {
         assert_eq!(changed(600, 900, 5), None);
         assert_eq!(changed(20, 20, 5), None);
         assert_eq!(
-            CongestionControl::new(true, false).handle_sample(&LegSample::default()),
+            CongestionControl::new(true, false).handle_sample(Time::ZERO, &LegSample::default()),
             None
         );
+    }
+
+    #[test]
+    fn a_change_waits_for_the_end_of_recovery_but_not_for_long() {
+        let leg = |is_recovering| LegSample {
+            is_recovering,
+            ..leg(600, 610, 1)
+        };
+        let at = |milliseconds| Time::ZERO + TimeSpan::from_milliseconds(milliseconds);
+        let mut control = CongestionControl::new(true, false);
+        assert_eq!(control.handle_sample(at(0), &leg(true)), None);
+        // The decision is made, even if the session ends now.
+        assert!(control.is_postponed() && control.is_lossy());
+        assert_eq!(control.choice().name, CUBIC);
+        let mut stays = control;
+        assert_eq!(control.handle_sample(at(100), &leg(true)), None);
+        // Nothing more is lost, and a queue has built up.
+        let over = LegSample {
+            round_trip_time: Some(TimeSpan::from_milliseconds(900)),
+            ..leg(false)
+        };
+        let choice = control.handle_sample(at(200), &over).unwrap();
+        assert_eq!((choice.name, choice.reason), (BBR, Reason::LongAndLossy));
+        assert!(!control.is_postponed());
+        assert_eq!(control.handle_sample(at(300), &over), None);
+        // Recovery does not end within two round trips.
+        assert_eq!(stays.handle_sample(at(1_219), &leg(true)), None);
+        assert_eq!(stays.handle_sample(at(1_220), &leg(true)), Some(choice));
     }
 
     /// The reason for which a short leg changes to BBR, if it does. Each reading has: segments
@@ -201,7 +252,9 @@ mod tests {
                 bytes_acknowledged: ByteSize::from_bytes(delivered * 1000),
                 ..leg(4, *time, lost)
             };
-            control.handle_sample(&leg).map(|choice| choice.reason)
+            control
+                .handle_sample(Time::ZERO, &leg)
+                .map(|choice| choice.reason)
         })
     }
 
@@ -237,12 +290,16 @@ mod tests {
     #[test]
     fn each_loss_is_judged_once_and_the_change_is_for_good() {
         let mut control = CongestionControl::new(true, false);
-        assert_eq!(control.handle_sample(&leg(600, 900, 5)), None);
+        assert_eq!(control.handle_sample(Time::ZERO, &leg(600, 900, 5)), None);
         // The queue is gone, and nothing more was lost.
-        assert_eq!(control.handle_sample(&leg(600, 600, 5)), None);
-        assert!(control.handle_sample(&leg(600, 600, 6)).is_some());
+        assert_eq!(control.handle_sample(Time::ZERO, &leg(600, 600, 5)), None);
+        assert!(
+            control
+                .handle_sample(Time::ZERO, &leg(600, 600, 6))
+                .is_some()
+        );
         assert!(control.is_lossy());
-        assert_eq!(control.handle_sample(&leg(600, 900, 9)), None);
+        assert_eq!(control.handle_sample(Time::ZERO, &leg(600, 900, 9)), None);
         assert_eq!(control.choice().name, BBR);
     }
 
@@ -252,6 +309,6 @@ mod tests {
         assert_eq!((learned.name, learned.reason), (BBR, Reason::Learned));
         let mut control = CongestionControl::new(false, true);
         assert_eq!(control.choice().reason, Reason::OnlyChoice);
-        assert_eq!(control.handle_sample(&leg(600, 600, 3)), None);
+        assert_eq!(control.handle_sample(Time::ZERO, &leg(600, 600, 3)), None);
     }
 }

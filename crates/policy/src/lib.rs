@@ -75,6 +75,7 @@ pub mod oversized_segments;
 pub mod pacing;
 mod part_limit;
 pub mod policies;
+mod postponed_change;
 pub mod prefix;
 mod probe_rtt;
 mod reading_holds;

@@ -34,6 +34,9 @@ pub struct LegSample {
     pub unacknowledged: u32,
     /// Of these, the segments that have arrived behind a gap: the peer has acknowledged them selectively (SACK).
     pub selectively_acknowledged: u32,
+    /// The sender is lowering its window, or has lost everything by a time-out (Linux: the states CWR, Recovery
+    /// and Loss).
+    pub is_recovering: bool,
     /// Bytes in the send buffer that were never sent.
     pub not_sent: ByteSize,
     /// Bytes acknowledged by the peer.

@@ -25,6 +25,7 @@ pub fn sample(socket: impl AsFd) -> io::Result<LegSample> {
         advertised_window: u64::from(information.advertised_window()),
         unacknowledged: information.unacknowledged(),
         selectively_acknowledged: information.selectively_acknowledged(),
+        is_recovering: information.is_recovering(),
         not_sent: information.not_sent(),
         bytes_acknowledged: information.bytes_acknowledged(),
         bytes_received: information.bytes_received(),

@@ -14,6 +14,10 @@ const LARGEST: usize = 512;
 /// Slow-start threshold that stands for "none yet" (`TCP_INFINITE_SSTHRESH`).
 const INFINITE_THRESHOLD: u32 = 0x7fff_ffff;
 
+/// The state `TCP_CA_CWR` of `enum tcp_ca_state`. The ones behind it are Recovery (3) and Loss (4), the ones before it
+/// Open (0) and Disorder (1).
+const CWR: u8 = 2;
+
 /// Reads a socket (`TCP_INFO`). About a microsecond; takes the socket's lock.
 ///
 /// # Errors
@@ -132,6 +136,13 @@ impl Information {
         self.u32(field::SACKED)
     }
 
+    /// Whether the sender is lowering its congestion window, or has lost everything by a time-out: the states CWR,
+    /// Recovery and Loss.
+    #[must_use]
+    pub fn is_recovering(&self) -> bool {
+        self.u8(field::CA_STATE) >= CWR
+    }
+
     /// Bytes in the send buffer that were never sent.
     #[must_use]
     pub fn not_sent(&self) -> ByteSize {
@@ -243,6 +254,7 @@ impl Information {
 /// Offsets in `struct tcp_info` of `<linux/tcp.h>`: a stable interface, the same on every
 /// architecture, named as there without `tcpi_`.
 mod field {
+    pub const CA_STATE: usize = 1;
     pub const RETRANSMITS: usize = 2;
     /// `delivery_rate_app_limited`, the first bit of the byte behind the two window scales.
     pub const APPLICATION_LIMITED: usize = 7;
@@ -287,6 +299,7 @@ mod tests {
     fn offsets_are_those_of_the_c_library() {
         use libc::tcp_info;
         let pairs = [
+            (field::CA_STATE, offset_of!(tcp_info, tcpi_ca_state)),
             (field::RETRANSMITS, offset_of!(tcp_info, tcpi_retransmits)),
             (field::SND_MSS, offset_of!(tcp_info, tcpi_snd_mss)),
             (field::UNACKED, offset_of!(tcp_info, tcpi_unacked)),
@@ -336,6 +349,13 @@ mod tests {
         for (ours, theirs) in pairs {
             assert_eq!(ours, theirs);
         }
+    }
+
+    #[test]
+    fn a_sender_recovers_in_the_states_cwr_recovery_and_loss() {
+        let of = |state| Information::from_bytes(&[1, state]).is_recovering();
+        assert_eq!([0, 1, 2, 3, 4].map(of), [false, false, true, true, true]);
+        assert!(!Information::from_bytes(&[1]).is_recovering());
     }
 
     #[test]

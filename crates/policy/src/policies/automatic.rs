@@ -108,6 +108,13 @@ struct SessionState {
     cadence: Cadence,
 }
 
+impl SessionState {
+    /// The time until the next reading.
+    fn interval(&self) -> TimeSpan {
+        (self.cadence).interval(self.client.waits() || self.server.waits())
+    }
+}
+
 impl Automatic {
     /// A policy for sessions with these settings.
     #[must_use]
@@ -164,8 +171,8 @@ impl Automatic {
         }
         let SessionState { client, server, .. } = session;
         Some(Decision {
-            client: client.handle_losses(&sample.client),
-            server: server.handle_losses(&sample.server),
+            client: client.handle_losses(now, &sample.client),
+            server: server.handle_losses(now, &sample.server),
         })
     }
 
@@ -497,7 +504,7 @@ impl Policy for Automatic {
 
     fn sampling_interval(&self, session: SessionId) -> Option<TimeSpan> {
         let known = self.sessions.get(&session);
-        let interval = known.map(|session| session.cadence.interval());
+        let interval = known.map(|session| session.interval());
         Some(interval.unwrap_or_else(|| Cadence::first(self.watches_losses)))
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss)]
 
+use midspan_document::Source;
 use midspan_path::{NodeKind, Path, Workload, built_in};
 use midspan_policy::{Buffer, LegSettings, PolicyName};
 use midspan_sim::{PathScenario, Scenario, Simulation};
@@ -158,4 +159,50 @@ fn it_is_within_a_twentieth_on_every_built_in_path() {
     // Hand-set values of one proxy are not those of several.
     let one = |name: &&str| Path::load(name).unwrap().proxies().count() == 1;
     check(built_in().iter().map(|path| path.name).filter(one), 10);
+}
+
+/// A page over a satellite link that loses 1 % of its packets.
+const LOSSY_PAGE: &str = r#"
+[[host]]
+name = "client"
+[[proxy]]
+name = "gateway"
+policy = "auto"
+[[host]]
+name = "server"
+congestion_control = "cubic"
+[[link]]
+name = "satellite"
+between = ["client", "gateway"]
+delay = "280 ms"
+loss = "1 %"
+queue = "1000 packets"
+up = { rate = "2 Mbit/s" }
+down = { rate = "20 Mbit/s" }
+[[link]]
+name = "terrestrial"
+between = ["gateway", "server"]
+rate = "1 Gbit/s"
+delay = "20 ms"
+queue = "1000 packets"
+[[flow]]
+name = "page"
+from = "client"
+to = "server"
+workload = "page"
+objects = 30
+size = "20 KB"
+parallel = 6
+"#;
+
+#[test]
+fn bbr_does_not_begin_with_the_small_window_of_recovery() {
+    let mut path = Path::read(&Source::new("page.toml", LOSSY_PAGE)).unwrap();
+    let time = |seed| {
+        path.seed = seed;
+        seconds(&path)[0]
+    };
+    let mean = (1..=60).map(time).sum::<f64>() / 60.0;
+    // If the change does not wait for the end of recovery: 5.6 s.
+    assert!(mean < 5.2, "{mean} s");
 }

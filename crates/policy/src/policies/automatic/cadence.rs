@@ -1,14 +1,14 @@
 //! When the policy reads a session: usually each 100 ms, and more often while a session with a short leg is young.
 //!
 //! A short leg that loses segments shows this within a few round trips, and a download of a few megabytes is over in a
-//! second. So in the first second the losses of short legs are read each 20 ms. Everything else is decided at
-//! the usual readings only.
+//! second. So in the first second the losses of short legs are read each 20 ms. A leg whose change of the congestion
+//! control waits for the end of recovery is read as often. Everything else is decided at the usual readings only.
 
 use midspan_units::{Time, TimeSpan};
 
 /// How often a session with data in flight is sampled.
 pub const USUAL: TimeSpan = TimeSpan::from_milliseconds(100);
-/// The same while a session with a short leg is young.
+/// The same while a session with a short leg is young, or a leg waits for the end of recovery.
 const YOUNG: TimeSpan = TimeSpan::from_milliseconds(20);
 /// How long a session is young.
 const YOUNG_TIME: TimeSpan = TimeSpan::from_seconds(1);
@@ -57,9 +57,12 @@ impl Cadence {
         is_usual
     }
 
-    /// The time until the next reading.
-    pub const fn interval(&self) -> TimeSpan {
-        self.interval
+    /// The time until the next reading; `waits`: a leg of the session waits for the end of recovery.
+    pub fn interval(&self, waits: bool) -> TimeSpan {
+        match waits {
+            true => self.interval.min(YOUNG),
+            false => self.interval,
+        }
     }
 }
 
@@ -76,7 +79,7 @@ mod tests {
             let at = now.nanoseconds() / 1_000_000;
             let is_usual = cadence.handle_reading(now, at < watched_until);
             readings.push((at, is_usual));
-            now += cadence.interval();
+            now += cadence.interval(false);
         }
         readings
     }

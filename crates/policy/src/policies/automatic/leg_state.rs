@@ -71,18 +71,23 @@ impl LegState {
         Some(rate)
     }
 
+    /// Whether a change of the congestion control waits for the end of recovery.
+    pub fn waits(&self) -> bool {
+        (self.congestion).is_some_and(|control| control.is_postponed())
+    }
+
     /// Whether the losses of this short leg may still change its congestion control.
     pub fn watches(&self, leg: &LegSample) -> bool {
         (self.congestion).is_some_and(|control| control.watches(leg))
     }
 
     /// Takes a reading between the usual ones.
-    pub fn handle_losses(&mut self, outbound: &LegSample) -> LegDecision {
+    pub fn handle_losses(&mut self, now: Time, outbound: &LegSample) -> LegDecision {
         let mut decision = LegDecision::default();
         if let Some(control) = &mut self.congestion
-            && control.watches(outbound)
+            && (control.watches(outbound) || control.is_postponed())
         {
-            let changed = control.handle_sample(outbound);
+            let changed = control.handle_sample(now, outbound);
             decision.congestion_control = changed.map(|choice| choice.name);
         }
         decision
@@ -117,7 +122,7 @@ impl LegState {
             decision.send_buffer = sizes.send_buffer;
         }
         if let Some(control) = &mut self.congestion {
-            let changed = control.handle_sample(outbound);
+            let changed = control.handle_sample(now, outbound);
             decision.congestion_control = match changed {
                 Some(choice) => Some(choice.name),
                 None if is_new && control.choice().name == BBR => Some(BBR),

@@ -510,3 +510,28 @@ fn a_short_leg_changes_between_two_usual_readings_and_nothing_else_does() {
     assert_eq!(interval, milliseconds(100));
     assert_eq!(policy.reason(session, Leg::Client).name(), "lossy");
 }
+
+#[test]
+fn a_leg_in_recovery_is_read_often_and_changes_when_it_is_over() {
+    let mut policy = Automatic {
+        watches_losses: true,
+        ..automatic(true)
+    };
+    let known = &mut Knowledge::default();
+    let mut now = Time::ZERO;
+    let mut changes = Vec::new();
+    // From the reading at 100 ms on, until before 160 ms, the client leg is in recovery.
+    for _ in 0..7 {
+        let interval = policy.sampling_interval(SessionId(1)).unwrap();
+        now += interval;
+        let time = now.nanoseconds() / 1_000_000;
+        let mut sample = sample(1, 1, u32::from(time >= 100));
+        sample.client.is_recovering = (100..160).contains(&time);
+        let decision = policy.sample(now, &sample, known);
+        changes.push((time, decision.client.congestion_control));
+    }
+    let expected = [20, 100, 120, 140, 160, 200, 300].map(|at| (at, (at == 160).then_some(BBR)));
+    assert_eq!(changes, expected);
+    let reason = policy.reason(SessionId(1), Leg::Client);
+    assert_eq!(reason.name(), "long_and_lossy");
+}

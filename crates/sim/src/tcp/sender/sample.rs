@@ -4,6 +4,7 @@ use midspan_policy::LegSample;
 use midspan_units::{BitRate, ByteSize, Time};
 
 use super::Sender;
+use super::bbr::LossState;
 
 impl Sender {
     /// A reading of this sender, like a policy's reading of a real socket. The values of the other
@@ -24,6 +25,7 @@ impl Sender {
             peer_window: self.peer_edge.saturating_sub(self.unacknowledged),
             unacknowledged: segments(self.highest - self.unacknowledged + segment - 1),
             selectively_acknowledged: segments(self.scoreboard.arrived()),
+            is_recovering: self.is_recovering(),
             not_sent: ByteSize::from_bytes(self.written - self.highest),
             bytes_acknowledged: ByteSize::from_bytes(self.unacknowledged),
             bytes_retransmitted: ByteSize::from_bytes(self.counters.bytes_retransmitted),
@@ -34,6 +36,14 @@ impl Sender {
             timeouts_pending: self.timeouts_pending(),
             limited: self.limited_times(now),
             ..LegSample::default()
+        }
+    }
+
+    /// Whether lost segments are being sent again, after a time-out too.
+    fn is_recovering(&self) -> bool {
+        match &self.tracker {
+            Some(tracker) if self.uses_rack => tracker.recovery.state != LossState::Open,
+            _ => self.recovering || self.next < self.highest,
         }
     }
 

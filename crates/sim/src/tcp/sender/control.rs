@@ -10,14 +10,8 @@ use super::Sender;
 use super::bbr::{Acknowledged, Bbr, Connection, LossState};
 use super::prr::{Progress, Reduction};
 use super::tracker::Tracked;
+use super::undo::Windows;
 use crate::tcp::configuration::Variant;
-
-/// cwnd and ssthresh before a time-out, in bytes, in case it was spurious (Linux: `tcp_init_undo`).
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Windows {
-    cwnd: u64,
-    ssthresh: u64,
-}
 
 impl Sender {
     /// Whether BBR is the congestion control.

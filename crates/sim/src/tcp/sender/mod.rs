@@ -47,6 +47,7 @@ mod tests;
 mod timing;
 mod tracker;
 mod transmit;
+mod undo;
 mod usage;
 mod window_scale;
 

@@ -9,11 +9,11 @@ use midspan_units::{Time, TimeSpan};
 
 use super::Sender;
 use super::bbr::{Bbr, LossState};
-use super::control::Windows;
 use super::delivery_rate::{DeliveryRate, NewestDelivered, RateSample};
 use super::prr::Reduction;
 use super::segments::{Segment, Segments};
 use super::timing::Timing;
+use super::undo::Windows;
 use super::usage::Usage;
 use crate::packet::Acknowledgement;
 use crate::random::stream_for;

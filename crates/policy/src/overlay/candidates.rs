@@ -153,9 +153,15 @@ impl KnownOverlay {
         }];
         if let Some(route) = route {
             let hops: Vec<_> = route.hops(own).collect();
+            let is_straight = hops.len() == 1;
             for (near, far) in hops.into_iter().rev() {
                 let row = self.row(now, far).and_then(|(_, row)| row.leg_to(near));
-                let round_trip = self.round_trip(now, own, far, near)?;
+                // A straight route has no margin, as among the candidates.
+                let straight = is_straight.then(|| self.leg_to(far)).flatten();
+                let round_trip = match straight {
+                    Some(leg) => leg.round_trip.get(now)?,
+                    None => self.round_trip(now, own, far, near)?,
+                };
                 legs.push(self.leg(now, (far, near, own), (round_trip, row), &rates)?);
             }
         }

@@ -91,6 +91,16 @@ fn expect(stream: &mut TcpStream, data: &[u8]) {
     assert_eq!(got, data);
 }
 
+/// An ingress whose client has sent a question, and the exit that has read the request of the hop.
+fn questioned(kind: NodeKind, first_data: bool) -> (Bench, TcpStream, TcpStream) {
+    let bench = ingress(kind, first_data);
+    let mut client = bench.connect();
+    client.write_all(b"question").unwrap();
+    let mut node = bench.accept();
+    request(&mut node);
+    (bench, client, node)
+}
+
 fn rest(stream: &mut TcpStream) -> Vec<u8> {
     let mut rest = Vec::new();
     stream.read_to_end(&mut rest).unwrap();
@@ -139,11 +149,7 @@ fn more_than_there_is_room_for_follows_the_answer() {
 #[test]
 fn a_foreign_proxy_gets_no_data_before_its_answer() {
     for (kind, first_data) in [(NodeKind::Connect, true), (NodeKind::Midspan, false)] {
-        let bench = ingress(kind, first_data);
-        let mut client = bench.connect();
-        client.write_all(b"question").unwrap();
-        let mut node = bench.accept();
-        request(&mut node);
+        let (_bench, _client, mut node) = questioned(kind, first_data);
         node.set_nonblocking(true).unwrap();
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert!(node.read(&mut [0]).is_err());
@@ -156,11 +162,7 @@ fn a_foreign_proxy_gets_no_data_before_its_answer() {
 /// The operator's route is the only one.
 #[test]
 fn a_node_that_refuses_has_passed_nothing_on() {
-    let bench = ingress(NodeKind::Midspan, true);
-    let mut client = bench.connect();
-    client.write_all(b"question").unwrap();
-    let mut node = bench.accept();
-    request(&mut node);
+    let (_bench, client, mut node) = questioned(NodeKind::Midspan, true);
     expect(&mut node, b"question");
     let refusal =
         b"HTTP/1.1 502 Bad Gateway\r\nProxy-Status: exit; error=connection_refused\r\n\r\n";
@@ -170,11 +172,7 @@ fn a_node_that_refuses_has_passed_nothing_on() {
 
 #[test]
 fn a_node_that_ends_with_first_data_is_not_called_again() {
-    let bench = ingress(NodeKind::Midspan, true);
-    let mut client = bench.connect();
-    client.write_all(b"question").unwrap();
-    let mut node = bench.accept();
-    request(&mut node);
+    let (bench, client, mut node) = questioned(NodeKind::Midspan, true);
     expect(&mut node, b"question");
     drop(node);
     assert!(wait_for_reset(&client));

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use midspan_policy::learned_start::LearnedStart;
 use midspan_policy::{FirstFlight, Handshake, Request};
 use midspan_units::{Dscp, Time, TimeSpan};
+use rustix::io::Errno;
 
 use super::limits::{Seat, SetAside};
 use super::overlay::OverlayPart;
@@ -46,6 +47,9 @@ pub struct Arrival {
     pub seat: Option<Seat>,
     /// How the client leg begins, if the gate has selected one of several initial windows.
     pub start: Option<LearnedStart>,
+    /// The server has answered and has then reset the connection: the error that the gate has read from the
+    /// server leg, which the kernel reports once.
+    pub server_reset: Option<Errno>,
     /// How the first flight to the server is spread, if the gate has opened the server leg.
     pub server_flight: Option<FirstFlight>,
     /// Memory that is set aside for a large receive window of the server leg.
@@ -68,6 +72,7 @@ impl Arrival {
             is_bypassed: false,
             seat: None,
             start: None,
+            server_reset: None,
             server_flight: None,
             window: None,
             name: None,

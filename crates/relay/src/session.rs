@@ -210,6 +210,12 @@ impl Session {
         None
     }
 
+    /// The server has reset its leg, and the kernel has reported this error already. The event that the leg is
+    /// connected follows.
+    pub fn note_server_reset(&mut self, error: Errno, shared: &mut Shared) {
+        self.note_failure(Leg::Server, error, error == Errno::PIPE, shared);
+    }
+
     fn handle_failed_connecting(
         &mut self,
         leg: Leg,

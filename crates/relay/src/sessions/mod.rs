@@ -222,6 +222,9 @@ impl Sessions {
         let mut session = Session::new(part, number, record, now);
         session.pace_from_start([legs.client_pacing, legs.server_pacing]);
         session.set_narrow(legs.narrow);
+        if let Some(error) = arrival.server_reset {
+            session.note_server_reset(error, &mut self.shared);
+        }
         self.measuring.begin(&mut session, arrival.window);
         let key = self.take_in(session, acceptors);
         let deadline = arrival.connect_timeout.map(|timeout| now + timeout);

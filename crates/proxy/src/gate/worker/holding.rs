@@ -187,28 +187,16 @@ impl Worker {
     }
 
     /// Decides about a SYN that is no longer held, by the state of its server leg.
-    pub(super) fn answer(&mut self, held: Held) {
+    pub(super) fn answer(&mut self, mut held: Held) {
         match sockopt::socket_error(held.call.socket()) {
-            Ok(Ok(())) => {
-                // From here on the relay counts the session's memory, and watches the socket.
-                drop(held.memory);
-                if let Some(sockets) = &held.sockets {
-                    let _ = sockets.forget(held.call.socket());
-                }
-                let request = held.arrival.request;
-                match (self.listener_of(held.listener), held.call) {
-                    (Some(listener), Call::Server(server)) => {
-                        self.note_opened_here(&held.arrival);
-                        let syn = (held.packet, request);
-                        self.release(syn, listener, held.arrival, Some(server));
-                    }
-                    (_, call) => {
-                        self.end_call(call, request);
-                        self.leave(held.packet.id, request);
-                    }
-                }
+            Ok(Ok(())) => self.release_answered(held),
+            // The kernel reports a refused SYN as ECONNREFUSED. These errors follow the server's answer, perhaps
+            // behind data, which the relay still reads.
+            Ok(Err(error @ (Errno::CONNRESET | Errno::PIPE))) => {
+                held.arrival.server_reset = Some(error);
+                self.release_answered(held);
             }
-            Ok(Err(Errno::CONNREFUSED | Errno::CONNRESET)) => {
+            Ok(Err(Errno::CONNREFUSED)) => {
                 count(&self.counters.refused);
                 self.refuse(&held.packet, held.arrival.request);
             }
@@ -219,6 +207,27 @@ impl Worker {
                 count(&self.counters.passed_unreachable);
                 self.end_call(held.call, held.arrival.request);
                 self.leave(held.packet.id, held.arrival.request);
+            }
+        }
+    }
+
+    /// The server has answered: the relay gets the connection.
+    fn release_answered(&mut self, held: Held) {
+        // From here on the relay counts the session's memory, and watches the socket.
+        drop(held.memory);
+        if let Some(sockets) = &held.sockets {
+            let _ = sockets.forget(held.call.socket());
+        }
+        let request = held.arrival.request;
+        match (self.listener_of(held.listener), held.call) {
+            (Some(listener), Call::Server(server)) => {
+                self.note_opened_here(&held.arrival);
+                let syn = (held.packet, request);
+                self.release(syn, listener, held.arrival, Some(server));
+            }
+            (_, call) => {
+                self.end_call(call, request);
+                self.leave(held.packet.id, request);
             }
         }
     }

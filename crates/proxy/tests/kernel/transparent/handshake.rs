@@ -1,10 +1,14 @@
 //! The handshakes: when Midspan answers the client.
 
-use std::io::{ErrorKind, Write};
-use std::net::SocketAddr;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use midspan_linux::tcp;
+use rustix::io::Errno;
+
 use super::support::*;
+use crate::common::held_thread::HeldThread;
 
 #[kernel_test]
 fn a_closed_port_refuses() {
@@ -44,6 +48,50 @@ fn a_filtered_port_times_out() {
     assert_eq!(network.taken(PORT), 1);
     echoes(&mut near, &mut far);
     abort(near);
+    midspan.stop();
+}
+
+/// The gate gets to know of the server's answer, its data and its reset at once, because its thread was stopped.
+#[kernel_test]
+fn a_server_that_answers_and_resets_is_not_one_that_refuses() {
+    let network = Network::new();
+    let listener = network.listen(PORT);
+    let text = TRANSPARENT.replace("threads = 2", "threads = 1");
+    let midspan = Midspan::ready(&network.gateway, &text);
+    for ((server, _), ends_first) in BOTH.into_iter().zip([false, true]) {
+        network.filter_port(PORT);
+        let client = socket(&network.client, server);
+        client.set_nonblocking(true).unwrap();
+        let address = SocketAddr::new(server.parse().unwrap(), PORT);
+        let begun = client.connect(&address.into()).unwrap_err();
+        assert_eq!(Errno::from_io_error(&begun), Some(Errno::INPROGRESS));
+        wait_until("held", || unanswered(&network.gateway, PORT) == 1);
+        let held = HeldThread::hold(midspan.status().relay_pid, "relay 0");
+        network.unfilter();
+        let (mut far, _) = accept(&listener);
+        far.write_all(b"answer").unwrap();
+        if ends_first {
+            far.shutdown(Shutdown::Write).unwrap();
+        }
+        wait_until("all data is acknowledged", || {
+            tcp::unacknowledged_bytes(&far).unwrap().bytes() == 0
+        });
+        abort(far);
+        drop(held);
+        let client = TcpStream::from(client);
+        let mut answer = [0; 7];
+        // A look for the error of the socket would take the reset away.
+        wait_until("answered", || client.peek(&mut answer).is_ok());
+        client.set_nonblocking(false).unwrap();
+        let mut client = bounded(client);
+        client.read_exact(&mut answer[..6]).unwrap();
+        assert_eq!(&answer[..6], b"answer");
+        // A reset after a FIN is an end for the receiver, as without a proxy.
+        match ends_first {
+            true => assert_eq!(client.read(&mut answer).unwrap(), 0),
+            false => assert!(is_reset(&mut client)),
+        }
+    }
     midspan.stop();
 }
 

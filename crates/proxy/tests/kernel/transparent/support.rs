@@ -203,13 +203,14 @@ impl Network {
     }
 }
 
-/// Number of a host's IPv4 connections to a port that have had no answer yet.
+/// Number of a host's connections to a port that have had no answer yet.
 pub fn unanswered(namespace: &NetworkNamespace, port: u16) -> usize {
     let suffix = format!(":{port:04X}");
     namespace
         .run(move || {
-            let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
-            let rows = table.lines().map(str::split_whitespace);
+            let table = |name| fs::read_to_string(format!("/proc/thread-self/net/{name}"));
+            let tables = table("tcp").unwrap() + &table("tcp6").unwrap();
+            let rows = tables.lines().map(str::split_whitespace);
             rows.map(Iterator::collect::<Vec<_>>)
                 .filter(|row| row[2].ends_with(&suffix) && row[3] == "02")
                 .count()

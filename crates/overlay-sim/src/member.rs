@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use ipnet::{IpNet, Ipv4Net};
 use midspan_policy::overlay::{
-    ChoiceSettings, ChosenRoutes, CompletionTimes, KnownOverlay, Node, NodeKind, NodeName,
-    OperatorRoute, Overlay, RouteBy, RouteDestination, Row,
+    ChoiceSettings, ChosenRoutes, CompletionTimes, KnownOverlay, Node, NodeName, OperatorRoute,
+    Overlay, RouteBy, RouteDestination, Row,
 };
 use midspan_units::{ByteSize, Probability, Time, TimeSpan};
 
@@ -65,17 +65,12 @@ fn site(node: usize) -> Option<IpNet> {
 
 fn node(name: &NodeName, number: usize, transit: bool) -> Node {
     Node {
-        name: name.clone(),
-        address: Some((address(number, 1), HOP_PORT).into()),
-        from: Vec::new(),
-        kind: NodeKind::Midspan,
         transit,
         serves: match transit {
             true => Vec::new(),
             false => site(number).into_iter().map(Into::into).collect(),
         },
-        ports: Vec::new(),
-        key: None,
+        ..Node::new(name.clone(), Some((address(number, 1), HOP_PORT).into()))
     }
 }
 
@@ -114,8 +109,6 @@ impl Member {
             })
         });
         self.choice = Some(ChosenRoutes::new(Overlay {
-            own: self.name.clone(),
-            nodes,
             routes: routes.collect(),
             choice: ChoiceSettings {
                 exchange: true,
@@ -124,9 +117,7 @@ impl Member {
                 ..ChoiceSettings::default()
             },
             warm: true,
-            first_data: false,
-            uplinks: Vec::new(),
-            secret: None,
+            ..Overlay::new(self.name.clone(), nodes)
         }));
     }
 

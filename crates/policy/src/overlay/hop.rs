@@ -159,7 +159,7 @@ impl Overlay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::overlay::{ChoiceSettings, NodeSecret};
+    use crate::overlay::NodeSecret;
     use ipnet::IpNet;
 
     fn name(text: &str) -> NodeName {
@@ -169,14 +169,9 @@ mod tests {
     fn node(text: &str, address: &str, transit: bool, serves: &[&str]) -> Node {
         let network = |text: &&str| text.parse::<IpNet>().unwrap().into();
         Node {
-            name: name(text),
-            address: address.parse().ok(),
-            from: Vec::new(),
-            kind: NodeKind::Midspan,
             transit,
             serves: serves.iter().map(network).collect(),
-            ports: Vec::new(),
-            key: None,
+            ..Node::new(name(text), address.parse().ok())
         }
     }
 
@@ -191,16 +186,7 @@ mod tests {
         ];
         nodes[3].kind = NodeKind::Connect;
         nodes[4].from = vec!["10.0.9.0/24".parse::<IpNet>().unwrap().into()];
-        Overlay {
-            own: name(own),
-            nodes,
-            routes: Vec::new(),
-            choice: ChoiceSettings::default(),
-            warm: false,
-            first_data: false,
-            uplinks: Vec::new(),
-            secret: None,
-        }
+        Overlay::new(name(own), nodes)
     }
 
     fn receive(

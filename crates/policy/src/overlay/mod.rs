@@ -122,6 +122,22 @@ pub struct Overlay {
 }
 
 impl Overlay {
+    /// The overlay of these nodes, as `own` sees it: no routes of the operator, no uplinks, and no key. Connections to
+    /// nodes are not kept, and hops carry no first data.
+    #[must_use]
+    pub fn new(own: NodeName, nodes: Vec<Node>) -> Self {
+        Self {
+            own,
+            nodes,
+            routes: Vec::new(),
+            choice: ChoiceSettings::default(),
+            warm: false,
+            first_data: false,
+            uplinks: Vec::new(),
+            secret: None,
+        }
+    }
+
     /// The node of this name, or at the other end of this leg.
     #[must_use]
     pub fn node(&self, name: &NodeName) -> Option<&Node> {

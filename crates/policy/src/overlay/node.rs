@@ -44,6 +44,22 @@ pub enum NodeKind {
 }
 
 impl Node {
+    /// A node with Midspan that only sends hops, or accepts them at this address. It carries none on, is no exit, and has
+    /// no key.
+    #[must_use]
+    pub const fn new(name: NodeName, address: Option<SocketAddr>) -> Self {
+        Self {
+            name,
+            address,
+            from: Vec::new(),
+            kind: NodeKind::Midspan,
+            transit: false,
+            serves: Vec::new(),
+            ports: Vec::new(),
+            key: None,
+        }
+    }
+
     /// Whether this node connects to this server for other nodes.
     #[must_use]
     pub fn serves(&self, server: SocketAddr) -> bool {

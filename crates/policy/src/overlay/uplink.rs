@@ -50,8 +50,8 @@ mod tests {
 
     use super::*;
     use crate::overlay::{
-        ChoiceSettings, ChosenRoutes, KnownOverlay, Node, NodeKind, OperatorRoute, RouteBy,
-        RouteDecision, RouteDestination, RoutePolicy, Row, Wanted, WantedHost,
+        ChoiceSettings, ChosenRoutes, KnownOverlay, Node, OperatorRoute, RouteBy, RouteDecision,
+        RouteDestination, RoutePolicy, Row, Wanted, WantedHost,
     };
 
     fn name(text: &str) -> NodeName {
@@ -65,22 +65,14 @@ mod tests {
     /// A ship with two links to the hub.
     fn ship() -> Overlay {
         let node = |text: &str, last: u8| Node {
-            name: name(text),
-            address: Some(([10, 0, 0, last], 7704).into()),
-            from: Vec::new(),
-            kind: NodeKind::Midspan,
-            transit: false,
             serves: vec!["0.0.0.0/0".parse::<ipnet::IpNet>().unwrap().into()],
-            ports: Vec::new(),
-            key: None,
+            ..Node::new(name(text), Some(([10, 0, 0, last], 7704).into()))
         };
         let uplink = |text: &str, third: u8| Uplink {
             name: name(text),
             from: [10, 1, third, 2].into(),
         };
         Overlay {
-            own: name("ship"),
-            nodes: vec![node("ship", 1), node("hub", 2)],
             routes: vec![OperatorRoute {
                 destinations: vec![RouteDestination::All],
                 by: RouteBy::Exits {
@@ -93,10 +85,8 @@ mod tests {
                 control: Probability::ZERO,
                 ..ChoiceSettings::default()
             },
-            warm: false,
-            first_data: false,
             uplinks: vec![uplink("vsat", 1), uplink("lte", 2)],
-            secret: None,
+            ..Overlay::new(name("ship"), vec![node("ship", 1), node("hub", 2)])
         }
     }
 

@@ -87,9 +87,6 @@ impl OverlayTable {
             .map_err(|error| Located::new(source, place.clone(), error))?;
         let nodes = members::read(&members)?;
         let overlay = Overlay {
-            own,
-            nodes,
-            routes: Vec::new(),
             choice: ChoiceSettings {
                 for_all: self.choose,
                 transfer: self.transfer(source)?,
@@ -100,7 +97,7 @@ impl OverlayTable {
             warm: self.warm_connections.unwrap_or(true),
             first_data: self.first_data.unwrap_or(true),
             uplinks: uplinks(source, &self.uplinks)?,
-            secret: None,
+            ..Overlay::new(own, nodes)
         };
         if overlay.own_node().is_none() {
             let message = format!("{} has no node \"{}\"", members.name(), overlay.own);

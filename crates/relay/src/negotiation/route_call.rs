@@ -266,21 +266,12 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
-    use midspan_policy::overlay::{ChoiceSettings, NodeKind};
+    use midspan_policy::overlay::NodeKind;
 
     use super::*;
 
     fn call(address: SocketAddr) -> RouteCall {
-        let overlay = Overlay {
-            own: "ams".parse().unwrap(),
-            nodes: Vec::new(),
-            routes: Vec::new(),
-            choice: ChoiceSettings::default(),
-            warm: false,
-            first_data: false,
-            uplinks: Vec::new(),
-            secret: None,
-        };
+        let overlay = Overlay::new("ams".parse().unwrap(), Vec::new());
         let route = Route::new(vec!["fra".parse().unwrap(), "sin".parse().unwrap()]).unwrap();
         let next = NextHop {
             node: "fra".parse().unwrap(),

@@ -4,9 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
-use midspan_policy::overlay::{
-    ChoiceSettings, Node, NodeKind, OperatorRoute, Overlay, RouteBy, RouteDestination,
-};
+use midspan_policy::overlay::{Node, NodeKind, OperatorRoute, Overlay, RouteBy, RouteDestination};
 use midspan_policy::{Network, SessionSettings};
 use midspan_relay::access::AccessRules;
 use midspan_relay::{Language, Negotiation, Relay, Settings};
@@ -24,34 +22,27 @@ fn ingress(kind: NodeKind, first_data: bool) -> Bench {
     };
     let exit = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let node = |name: &str, kind, address, serves: &[Network]| Node {
-        name: name.parse().unwrap(),
-        address,
-        from: Vec::new(),
         kind,
-        transit: false,
         serves: serves.to_vec(),
-        ports: Vec::new(),
-        key: None,
+        ..Node::new(name.parse().unwrap(), address)
     };
     let servers = Network {
         address: Ipv4Addr::new(198, 51, 100, 0).into(),
         length: 24,
     };
     let overlay = Overlay {
-        own: "ingress".parse().unwrap(),
-        nodes: vec![
-            node("ingress", NodeKind::Midspan, None, &[]),
-            node("exit", kind, exit.local_addr().ok(), &[servers]),
-        ],
         routes: vec![OperatorRoute {
             destinations: vec![RouteDestination::All],
             by: RouteBy::Nodes(vec!["exit".parse().unwrap()]),
         }],
-        choice: ChoiceSettings::default(),
-        warm: false,
         first_data,
-        uplinks: Vec::new(),
-        secret: None,
+        ..Overlay::new(
+            "ingress".parse().unwrap(),
+            vec![
+                node("ingress", NodeKind::Midspan, None, &[]),
+                node("exit", kind, exit.local_addr().ok(), &[servers]),
+            ],
+        )
     };
     let server = SocketAddr::from((Ipv4Addr::new(198, 51, 100, 1), 80));
     let negotiation = Negotiation {

@@ -4,9 +4,7 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
-use midspan_policy::overlay::{
-    ChoiceSettings, Node, NodeKind, OperatorRoute, Overlay, RouteBy, RouteDestination,
-};
+use midspan_policy::overlay::{Node, OperatorRoute, Overlay, RouteBy, RouteDestination};
 use midspan_policy::{Network, SessionSettings};
 use midspan_relay::access::AccessRules;
 use midspan_relay::failing_calls::{self, Rates};
@@ -54,31 +52,21 @@ fn over_a_hop() -> (Bench, Relay) {
         length: 8,
     };
     let node = |name: &str, address, from: &[Network], serves: &[Network]| Node {
-        name: name.parse().unwrap(),
-        address,
         from: from.to_vec(),
-        kind: NodeKind::Midspan,
-        transit: false,
         serves: serves.to_vec(),
-        ports: Vec::new(),
-        key: None,
+        ..Node::new(name.parse().unwrap(), address)
     };
     let nodes = vec![
         node("ingress", None, &[loopback], &[]),
         node("exit", Some(local_address(&exit)), &[], &[loopback]),
     ];
     let overlay = |own: &str| Overlay {
-        own: own.parse().unwrap(),
-        nodes: nodes.clone(),
         routes: vec![OperatorRoute {
             destinations: vec![RouteDestination::All],
             by: RouteBy::Nodes(vec!["exit".parse().unwrap()]),
         }],
-        choice: ChoiceSettings::default(),
-        warm: false,
         first_data: true,
-        uplinks: Vec::new(),
-        secret: None,
+        ..Overlay::new(own.parse().unwrap(), nodes.clone())
     };
     let negotiation = |language, own| Negotiation {
         language,

@@ -12,8 +12,8 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use midspan_policy::overlay::{
     CallFailure, ChoiceSettings, ChosenRoutes, Congestion, KnownOverlay, Left, LegReading, Node,
-    NodeKind, NodeName, OperatorRoute, Overlay, Route, RouteBy, RouteDecision, RouteDestination,
-    RoutePolicy, Wanted, WantedHost,
+    NodeName, OperatorRoute, Overlay, Route, RouteBy, RouteDecision, RouteDestination, RoutePolicy,
+    Wanted, WantedHost,
 };
 use midspan_policy::prefix::site_prefix;
 use midspan_policy::{LegSample, Network};
@@ -126,31 +126,24 @@ fn overlay_of(own: &ChoosingNode, nodes: &[ChoosingNode]) -> Overlay {
         },
     });
     let nodes = nodes.iter().map(|node| Node {
-        name: node.name.clone(),
-        address: Some(SocketAddr::new(address(node.node), HOP_PORT)),
-        from: Vec::new(),
-        kind: NodeKind::Midspan,
         transit: node.transit,
         serves: match node.exit {
             true => vec![all],
             false => Vec::new(),
         },
-        ports: Vec::new(),
-        key: None,
+        ..Node::new(
+            node.name.clone(),
+            Some(SocketAddr::new(address(node.node), HOP_PORT)),
+        )
     });
     Overlay {
-        own: own.name.clone(),
-        nodes: nodes.collect(),
         routes: route.into_iter().collect(),
         choice: ChoiceSettings {
             exchange: true,
             control: Probability::ZERO,
             ..ChoiceSettings::default()
         },
-        warm: false,
-        first_data: false,
-        uplinks: Vec::new(),
-        secret: None,
+        ..Overlay::new(own.name.clone(), nodes.collect())
     }
 }
 

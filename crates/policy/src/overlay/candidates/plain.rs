@@ -338,7 +338,7 @@ mod tests {
 
     use super::*;
     use crate::overlay::topology::Topology;
-    use crate::overlay::{ChoiceSettings, LegReading, Row, RowLeg, Uplink};
+    use crate::overlay::{LegReading, Row, RowLeg, Uplink};
     use midspan_units::Probability;
 
     fn name(number: usize) -> NodeName {
@@ -347,35 +347,26 @@ mod tests {
 
     fn overlay(nodes: usize, uplinks: bool) -> Overlay {
         let node = |number: usize| Node {
-            name: name(number),
-            address: (number != 3)
-                .then(|| ([10, 0, 0, u8::try_from(number).unwrap()], 7704).into()),
-            from: Vec::new(),
             kind: match number {
                 4 => NodeKind::Connect,
                 _ => NodeKind::Midspan,
             },
             transit: number != 5,
-            serves: Vec::new(),
-            ports: Vec::new(),
-            key: None,
+            ..Node::new(
+                name(number),
+                (number != 3).then(|| ([10, 0, 0, u8::try_from(number).unwrap()], 7704).into()),
+            )
         };
         let uplink = |text: &str, last: u8| Uplink {
             name: text.parse().unwrap(),
             from: [10, 9, 0, last].into(),
         };
         Overlay {
-            own: name(0),
-            nodes: (0..nodes).map(node).collect(),
-            routes: Vec::new(),
-            choice: ChoiceSettings::default(),
-            warm: false,
-            first_data: false,
             uplinks: match uplinks {
                 true => vec![uplink("lte", 1), uplink("vsat", 2)],
                 false => Vec::new(),
             },
-            secret: None,
+            ..Overlay::new(name(0), (0..nodes).map(node).collect())
         }
     }
 

@@ -8,8 +8,8 @@ use midspan_units::{BitRate, ByteSize, Probability};
 use super::*;
 use crate::overlay::loss::UNKNOWN_LOSS;
 use crate::overlay::{
-    ChoiceSettings, Congestion, LegEstimate, Node, NodeKind, OperatorRoute, Route,
-    RouteDestination, RouteLeg, Row, RowLeg, completion_time,
+    ChoiceSettings, Congestion, LegEstimate, Node, OperatorRoute, Route, RouteDestination,
+    RouteLeg, Row, RowLeg, completion_time,
 };
 
 const TRANSIT: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -22,18 +22,10 @@ fn name(text: &str) -> NodeName {
 fn overlay() -> Overlay {
     let names = ["in"].into_iter().chain(TRANSIT).chain(["out"]);
     let node = |(text, last): (&str, u8)| Node {
-        name: name(text),
-        address: Some(([10, 0, 0, last], 7704).into()),
-        from: Vec::new(),
-        kind: NodeKind::Midspan,
         transit: TRANSIT.contains(&text),
-        serves: Vec::new(),
-        ports: Vec::new(),
-        key: None,
+        ..Node::new(name(text), Some(([10, 0, 0, last], 7704).into()))
     };
     Overlay {
-        own: name("in"),
-        nodes: names.zip(1..).map(node).collect(),
         routes: vec![OperatorRoute {
             destinations: vec![RouteDestination::All],
             by: RouteBy::Exits {
@@ -46,10 +38,7 @@ fn overlay() -> Overlay {
             control: Probability::ZERO,
             ..ChoiceSettings::default()
         },
-        warm: false,
-        first_data: false,
-        uplinks: Vec::new(),
-        secret: None,
+        ..Overlay::new(name("in"), names.zip(1..).map(node).collect())
     }
 }
 

@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::overlay::{
-    CallFailure, ChoiceSettings, Congestion, Health, Node, NodeKind, OperatorRoute, Route,
-    RouteDestination, Row, RowLeg,
+    CallFailure, ChoiceSettings, Congestion, Health, Node, OperatorRoute, Route, RouteDestination,
+    Row, RowLeg,
 };
 
 const SERVER: [u8; 4] = [203, 0, 113, 7];
@@ -34,27 +34,14 @@ fn ms(milliseconds: u64) -> TimeSpan {
 
 fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
     let node = |text: &str, last: u8, transit: bool, serves: &[&str]| Node {
-        name: name(text),
-        address: Some(([10, 0, 0, last], 7704).into()),
-        from: Vec::new(),
-        kind: NodeKind::Midspan,
         transit,
         serves: (serves.iter())
             .map(|text| text.parse::<IpNet>().unwrap().into())
             .collect(),
-        ports: Vec::new(),
-        key: None,
+        ..Node::new(name(text), Some(([10, 0, 0, last], 7704).into()))
     };
     let none = Probability::ZERO;
     Overlay {
-        own: name("ams"),
-        nodes: vec![
-            node("ams", 1, true, &["0.0.0.0/0"]),
-            node("fra", 2, true, &[]),
-            node("par", 3, true, &[]),
-            node("sin", 4, false, &["203.0.113.0/24"]),
-            node("tyo", 5, false, &["203.0.113.0/24", "198.51.100.0/24"]),
-        ],
         routes: by
             .map(|by| OperatorRoute {
                 destinations: vec![RouteDestination::All],
@@ -68,10 +55,16 @@ fn overlay(for_all: bool, by: Option<RouteBy>) -> Overlay {
             control: none,
             ..ChoiceSettings::default()
         },
-        warm: false,
-        first_data: false,
-        uplinks: Vec::new(),
-        secret: None,
+        ..Overlay::new(
+            name("ams"),
+            vec![
+                node("ams", 1, true, &["0.0.0.0/0"]),
+                node("fra", 2, true, &[]),
+                node("par", 3, true, &[]),
+                node("sin", 4, false, &["203.0.113.0/24"]),
+                node("tyo", 5, false, &["203.0.113.0/24", "198.51.100.0/24"]),
+            ],
+        )
     }
 }
 

@@ -148,8 +148,9 @@ fn fit(pairs: &[Times], slices: usize) -> [f64; NUMBERS] {
             for row in &times.0 {
                 sums.push(sums[sums.len() - 1] + f64::from(difference(row, route)));
             }
-            for slice in 0..times.0.len().saturating_sub(slices) {
-                let of_slice = &numbers[slice][route];
+            let complete = times.0.len().saturating_sub(slices);
+            let of_route = numbers.iter().map(|row| &row[route]);
+            for (slice, of_slice) in of_route.enumerate().take(complete) {
                 if of_slice[1] > 0.05 && of_slice[3] > 0.05 {
                     continue;
                 }

@@ -1,8 +1,8 @@
-//! How much of the gain of the best fixed routes a rule can have that knows the past, over the measured round trips of Seattle:
+//! How much of the gain of the best fixed routes a rule can have over the measured round trips of Seattle:
 //! `cargo run --release -p midspan-overlay-sim --example rules_in_hindsight -- NetLatency-Data/Seattle [BYTES]`.
 //!
-//! A rule consists of an [estimate] of the time over each route and of a [condition for a change](rule). It knows the true
-//! values of all legs until one slice (15.7 s) ago, which no node does. Every rule of a large family is tried on the same three hours, and the best
+//! A rule consists of an [estimate] of the time over each route and of a [condition for a change](rule). It has the true
+//! values of all legs until one slice (15.7 s) ago, which no node has. Every rule of a large family is tried on the same three hours, and the best
 //! ones are printed. They are chosen afterwards, so no rule of this family has more.
 
 mod estimate;

@@ -42,7 +42,8 @@ pub enum NamespaceError {
     },
     /// The kernel refuses a value of a parameter, or has no such parameter.
     #[error(
-        "cannot set the kernel parameter {name} to \"{value}\" in a network namespace: {source}"
+        "cannot set the kernel parameter {name} to \"{value}\" in a network namespace: {source}{}",
+        advice(.name, .source)
     )]
     Parameter {
         /// The parameter, below `/proc/sys`.
@@ -55,6 +56,18 @@ pub enum NamespaceError {
     /// The namespace's thread has ended.
     #[error("the thread of network namespace \"{0}\" has ended")]
     ThreadEnded(String),
+}
+
+/// What to do about a parameter that the kernel refuses.
+fn advice(name: &str, source: &io::Error) -> &'static str {
+    match source.kind() {
+        // Not even root of the namespace may choose another one.
+        io::ErrorKind::PermissionDenied if name.ends_with("/tcp_congestion_control") => {
+            "; a namespace may use those that the host permits: add it to \
+             net.ipv4.tcp_allowed_congestion_control of the host (sysctl, as root)"
+        }
+        _ => "",
+    }
 }
 
 /// The privileges with which this process entered its own namespaces.
@@ -218,4 +231,21 @@ fn enter_new() -> Result<OwnedFd, NamespaceError> {
             action: "open /proc/thread-self/ns/net",
             source,
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_congestion_control_is_explained() {
+        let refused = |name: &str| NamespaceError::Parameter {
+            name: name.to_owned(),
+            value: "cubic".to_owned(),
+            source: io::ErrorKind::PermissionDenied.into(),
+        };
+        let of = |name| refused(name).to_string();
+        assert!(of("net/ipv4/tcp_congestion_control").contains("tcp_allowed_congestion_control"));
+        assert!(!of("net/ipv4/tcp_tw_reuse").contains("tcp_allowed_congestion_control"));
+    }
 }

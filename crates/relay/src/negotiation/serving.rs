@@ -181,11 +181,13 @@ impl Negotiations {
         let (client, is_plain) = (negotiating.client_address(), negotiating.is_plain);
         let limits = &self.limits;
         let spare = || limits.take_descriptor();
-        let class = acceptor.class_of(negotiating.client());
         let source = negotiating.leg_source();
+        // Only for this call: the session will be the only owner.
+        let client_leg = Arc::clone(negotiating.client());
         let mut windows = Vec::new();
         let step = negotiating.advance(now, spare, |server| {
             let request = Request { client, server };
+            let class = acceptor.class_of(&client_leg);
             let (connecting, window) =
                 acceptor.connect_new(now, (&request, is_plain), (class, source), limits)?;
             self.counters.option_errors.add(connecting.option_errors);
@@ -193,6 +195,7 @@ impl Negotiations {
             windows.extend(window);
             Ok(Arc::new(connecting.socket))
         });
+        drop(client_leg);
         for window in &windows {
             negotiating.take_window(window);
         }

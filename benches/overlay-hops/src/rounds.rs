@@ -164,6 +164,10 @@ fn quantities(rounds: &[Round]) -> Vec<Quantity> {
         let label = format!("two hops, {name}: gigabytes per second of CPU time");
         quantities.push(of(label, "", None, &|round| 1.0 / round.cpu[2][node]));
     }
+    // One kernel: a part of what a node's kernel does to receive is done while the node before it sends.
+    let mean = |round: &Round| round.cpu[2].iter().sum::<f64>() / NODES.len() as f64;
+    let label = "two hops, mean of nodes: CPU / forward's".to_owned();
+    quantities.push(of(label, "", None, &|round| mean(round) / forward(round)));
     quantities
 }
 

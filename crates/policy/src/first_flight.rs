@@ -27,7 +27,7 @@ const SHORTEST: TimeSpan = TimeSpan::from_milliseconds(5);
 pub struct FirstFlight {
     /// Its size in segments.
     pub segments: u32,
-    /// The rate at which it leaves, where the path is known.
+    /// The rate of its data without headers, where the path is known: delivery rates of the kernel count no headers.
     pub rate: Option<BitRate>,
 }
 
@@ -51,17 +51,17 @@ impl FirstFlight {
             .segments
             .checked_sub(LEAST_WINDOW)
             .filter(|it| *it > 0)?;
-        let packets = u64::from(beyond) * (u64::from(segment_size) + u64::from(header_size));
-        let (rate, time) = match self.rate {
-            Some(rate) => (rate, rate.transmission_time(packets)),
-            None => {
-                let time = round_trip.map_or(LONGEST, |time| (time / 2).min(LONGEST));
-                (BitRate::from_transfer(packets, time)?, time)
-            }
+        let of_size = |size: u32| u64::from(beyond) * u64::from(size);
+        let packets = of_size(segment_size) + of_size(header_size);
+        let time = match (self.rate, round_trip) {
+            (Some(rate), _) => rate.transmission_time(of_size(segment_size)),
+            (None, Some(round_trip)) => (round_trip / 2).min(LONGEST),
+            (None, None) => LONGEST,
         };
         if time < SHORTEST {
             return None;
         }
+        let rate = BitRate::from_transfer(packets, time)?;
         let bytes = |segments| u64::from(segments) * u64::from(segment_size);
         let pacing = InputPacing::new(rate, segment_size, header_size);
         Some(pacing.of_flight(bytes(self.segments), bytes(LEAST_WINDOW)))
@@ -126,7 +126,7 @@ mod tests {
     fn a_known_path_is_filled_at_its_rate() {
         let flight = FirstFlight {
             segments: 320,
-            rate: "8.32 Mbit/s".parse().ok(),
+            rate: "8 Mbit/s".parse().ok(),
         };
         let left = departures(flight, Some(TimeSpan::from_milliseconds(600)));
         assert_eq!(left[319], TimeSpan::from_milliseconds(310));
@@ -141,9 +141,9 @@ mod tests {
         };
         assert!(pacing(None, 10).is_some());
         assert_eq!(pacing(None, 9), None);
-        // The flight has 31,200 bytes beyond the first ten segments.
-        assert!(pacing(Some("49 Mbit/s"), 600).is_some());
-        assert_eq!(pacing(Some("50 Mbit/s"), 600), None);
+        // The flight has 30,000 bytes of data beyond the first ten segments.
+        assert!(pacing(Some("47 Mbit/s"), 600).is_some());
+        assert_eq!(pacing(Some("49 Mbit/s"), 600), None);
     }
 
     #[test]

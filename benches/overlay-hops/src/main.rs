@@ -34,7 +34,7 @@ pub struct Plan {
     /// Runs of each case
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=1000))]
     rounds: u64,
-    /// Connections in each run
+    /// Connections of each case in each run, rounded up to a multiple of three
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     connections: u64,
     /// Seconds of the transfer in each run

@@ -120,7 +120,9 @@ fn one(sites: &Sites, plan: &Plan, number: u64) -> Result<Round, Failure> {
 /// The median time until the first byte of each case.
 fn set_up(sites: &Sites, connections: u64) -> Result<[f64; CASES.len()], Failure> {
     let mut times: [Vec<f64>; CASES.len()] = Default::default();
-    for place in 0..connections as usize * CASES.len() {
+    // Whole sequences, so that each case has as many connections as the others.
+    let all = (connections as usize * CASES.len()).next_multiple_of(ORDER.len());
+    for place in 0..all {
         let case = *ORDER.get(place % ORDER.len()).ok_or("no case")?;
         std::thread::sleep(PAUSE);
         let (_, seconds) = sites.open(CASES[case].1)?;
@@ -166,7 +168,7 @@ fn quantities(rounds: &[Round]) -> Vec<Quantity> {
     }
     // One kernel: a part of what a node's kernel does to receive is done while the node before it sends.
     let mean = |round: &Round| round.cpu[2].iter().sum::<f64>() / NODES.len() as f64;
-    let label = "two hops, mean of nodes: CPU / forward's".to_owned();
+    let label = "two hops, mean: CPU time / that of forward".to_owned();
     quantities.push(of(label, "", None, &|round| mean(round) / forward(round)));
     quantities
 }
